@@ -1,0 +1,124 @@
+"""Files and folders that appear whole or not at all: temp in the same folder, fsync, rename, fsync of the folder.
+
+Refuses to know what is inside a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TEMP_MARK = ".ratchet-tmp-"
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_file(path: Path) -> None:
+    """Make the bytes of `path` durable."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def temp_beside(path: Path) -> Path:
+    """A hidden sibling of `path` that names its writer, so that `sweep` can tell a stale one."""
+    return path.parent / f".{path.name}{TEMP_MARK}{os.getpid()}"
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, durably; readers see the old bytes or the new ones.
+
+    Raises OSError (a full disk included) with `path` untouched and no temp file left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = temp_beside(path)
+    try:
+        with temp.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temp.replace(path)
+    except BaseException:
+        temp.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write_bytes` of `text` in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: object) -> None:
+    """`write_text` of `value` as indented JSON; NaN and infinity are refused (ValueError)."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[Path]:
+    """Yield a temp path to write; on success it becomes `path`, on an error it is removed and `path` is as before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = temp_beside(path)
+    try:
+        yield temp
+        fsync_file(temp)
+        temp.replace(path)
+    except BaseException:
+        temp.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)
+
+
+@contextmanager
+def output_folder(path: Path) -> Iterator[Path]:
+    """Yield a new empty temp folder; on success it becomes `path` (replacing what was there), on an error it is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = temp_beside(path)
+    shutil.rmtree(temp, ignore_errors=True)
+    temp.mkdir()
+    try:
+        yield temp
+        publish_folder(temp, path)
+    except BaseException:
+        shutil.rmtree(temp, ignore_errors=True)
+        raise
+
+
+def publish_folder(temp: Path, path: Path) -> None:
+    """Make the finished folder `temp` durable and move it to `path`, on the same file system; what was there is removed."""
+    for item in sorted(temp.rglob("*")):
+        if item.is_file():
+            fsync_file(item)
+        else:
+            fsync_folder(item)
+    fsync_folder(temp)
+    if path.exists():
+        old = path.parent / f".{path.name}{TEMP_MARK}old-{os.getpid()}"
+        path.replace(old)
+        temp.replace(path)
+        shutil.rmtree(old)
+    else:
+        temp.replace(path)
+    fsync_folder(path.parent)
+
+
+def sweep(folder: Path) -> list[Path]:
+    """Remove what dead writers left in `folder` (not below it) and return it. Temps of living processes stay."""
+    swept: list[Path] = []
+    for item in folder.glob(f".*{TEMP_MARK}*") if folder.is_dir() else ():
+        pid = int(item.name.rpartition(TEMP_MARK)[2].rpartition("-")[2] or 0)
+        if pid != os.getpid() and Path(f"/proc/{pid}").exists():
+            continue
+        shutil.rmtree(item) if item.is_dir() else item.unlink(missing_ok=True)
+        swept.append(item)
+    return swept

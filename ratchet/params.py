@@ -1,0 +1,100 @@
+"""Parameters: what defines a result. Reads params.yaml, lays profiles and overrides over it, validates one section.
+
+Knows YAML and pydantic; refuses to know any stage.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ratchet.core.errors import InputError
+
+PARAMS_FILE = Path("params.yaml")
+
+
+class Params(BaseModel):
+    """Base of every params section: frozen, strict, unknown keys refused. Describe each field with its unit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+P = TypeVar("P", bound=Params)
+
+
+def read_document(path: Path = PARAMS_FILE) -> dict[str, Any]:
+    """The whole of a params or profile file as a mapping. Raises InputError when it is missing, no YAML, or no mapping."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(path, "no such file", "run in the project's folder, or `git checkout` the file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(path, f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
+    except yaml.YAMLError as error:
+        raise InputError(path, f"not YAML: {error}", "mend the line named") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InputError(path, f"holds a {type(document).__name__}, not a mapping", "write `section: {key: value}`")
+    return document
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `over` laid on it: mappings merge key by key, everything else is replaced. Neither is changed."""
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """`train.horizon.value=20` as a nested mapping; the value is read as YAML. Raises InputError when it is no assignment."""
+    dotted, equals, value = text.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise InputError("-S", f"{text!r} is no assignment", "write `-S section.key=value`")
+    nested: Any = yaml.safe_load(value) if value else None
+    for key in reversed(keys):
+        nested = {key: nested}
+    return nested
+
+
+def load(section: str, model: type[P], path: Path = PARAMS_FILE) -> P:
+    """The validated `section` of the params file. Raises InputError that names the key, the value, and the nearest valid key."""
+    return validate(read_document(path).get(section) or {}, section, model, path)
+
+
+def validate(values: Mapping[str, Any], section: str, model: type[P], path: Path = PARAMS_FILE) -> P:
+    """`values` as `model`. Raises InputError naming the first thing that is wrong and how many more there are."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first, *others = error.errors()
+        dotted = ".".join([section, *(str(part) for part in first["loc"])])
+        more = f" (and {len(others)} more)" if others else ""
+        if first["type"] == "extra_forbidden":
+            names = _names_at(model, first["loc"][:-1])
+            near = difflib.get_close_matches(str(first["loc"][-1]), names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(sorted(names))}"
+            raise InputError(path, f"unknown key {dotted!r}{more}", hint) from None
+        if first["type"] == "missing":
+            raise InputError(path, f"key {dotted!r} is missing{more}", "add it") from None
+        message = first["msg"][0].lower() + first["msg"][1:]
+        raise InputError(path, f"{dotted} = {first['input']!r}{more}: {message}", "change the value") from None
+
+
+def _names_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """The field names of the model reached from `model` by `location`; those of `model` when it leads nowhere."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        candidates = [field.annotation, *get_args(field.annotation)] if field else []
+        inner = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        if inner:
+            model = inner[0]
+    return list(model.model_fields)

@@ -1,0 +1,74 @@
+"""Settings: where and how a run happens, never what it computes. The ONLY reader of os.environ.
+
+Every field comes from the environment variable `RATCHET_<NAME>` (or a `.env` file in the project's folder) and has a
+default. Nothing here may reach a fingerprint or a result. `child_environment` is what every child process gets.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ratchet.core.errors import InputError
+
+QUIET_TOOLS = {
+    "DO_NOT_TRACK": "1",
+    "DVC_NO_ANALYTICS": "1",
+    "MPLBACKEND": "Agg",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+}
+"""What keeps the tools below Ratchet from phoning home, from drawing on a screen, and from losing a lease."""
+
+
+class Settings(BaseSettings):
+    """One process' settings. Fields: where it runs, who it talks to, how much it says."""
+
+    model_config = SettingsConfigDict(env_prefix="RATCHET_", env_file=".env", extra="ignore", frozen=True)
+
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:INDEX or mps; auto takes cuda when there is one")
+    threads: int = Field(0, ge=0, description="CPU threads for torch; 0 = as many as the cpuset allows")
+    wandb: Literal["online", "offline", "disabled"] = Field("offline", description="Weights & Biases mode")
+    wandb_project: str = Field("ratchet", description="Weights & Biases project")
+    wandb_entity: str | None = Field(None, description="Weights & Biases entity (team or user)")
+    log_interval: int = Field(
+        1, ge=1, description="write one line of training progress every N steps when not on a terminal"
+    )
+    runs: Path = Field(Path("runs"), description="folder of the run directories: scratch, ignored by git and DVC")
+    hub: str = Field("https://huggingface.co", description="base address datasets are fetched from")
+    download_workers: int = Field(4, ge=1, description="shards fetched at once")
+
+
+@cache
+def settings() -> Settings:
+    """This process' settings. Raises InputError naming the variable when one is wrong."""
+    try:
+        return Settings()  # pyright: ignore[reportCallIssue]  (every field has a default)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "RATCHET_" + str(first["loc"][0]).upper()
+        raise InputError(
+            "environment", f"{name}={first['input']!r}: {first['msg'].lower()}", f"change or unset {name}"
+        ) from None
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    """The environment of a child process: this one's, the tools below kept quiet, and `more` on top.
+
+    What the user has set of `QUIET_TOOLS` stays as it is.
+    """
+    home = {"PREFECT_HOME": str(Path(".ratchet/prefect").resolve())}
+    return {**QUIET_TOOLS, **home, **os.environ, **more}
+
+
+def quiet_this_process() -> None:
+    """Apply `child_environment` to this process; call before prefect, dvc or wandb is imported."""
+    os.environ.update(child_environment())

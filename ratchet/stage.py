@@ -1,0 +1,66 @@
+"""A stage: one file in steps/, one entry in dvc.yaml, one section of params.yaml.
+
+Knows how a stage's process starts and ends; refuses to know what any stage does.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from ratchet import params as params_file
+from ratchet.core import atomic
+from ratchet.core.errors import InputError, RatchetError
+
+P = TypeVar("P", bound=params_file.Params)
+I = TypeVar("I", bound=NamedTuple)  # noqa: E741  (P, I, O: params, inputs, outputs)
+O = TypeVar("O", bound=NamedTuple)  # noqa: E741
+
+
+@dataclass(frozen=True)
+class Stage(Generic[P, I, O]):
+    """`run(params, inputs, outputs)` under a name; paths are relative to the project's folder, where DVC runs it."""
+
+    name: str
+    params: type[P]
+    inputs: I
+    outputs: O
+    run: Callable[[P, I, O], None]
+
+    def main(self) -> None:
+        """Run the stage as a process: validate, run, and end with one line and an exit code when something is wrong."""
+        sys.exit(guarded(self.name, self._run_from_params))
+
+    def _run_from_params(self) -> None:
+        values = params_file.load(self.name, self.params)
+        require(self.inputs, self.name)
+        for folder in {Path(path).parent for path in self.outputs}:
+            atomic.sweep(folder)
+        self.run(values, self.inputs, self.outputs)
+
+
+def require(paths: Iterable[Path], where: str) -> None:
+    """Raise InputError for the first of `paths` that does not exist."""
+    for path in paths:
+        if not Path(path).exists():
+            raise InputError(where, f"input {path} does not exist", "run the stage that makes it: `dvc repro`")
+
+
+def guarded(where: str, body: Callable[[], None]) -> int:
+    """Call `body`; return its exit code. A known error is one line on stderr, an unknown one keeps its traceback."""
+    try:
+        body()
+    except RatchetError as error:
+        print(error, file=sys.stderr, flush=True)
+        return error.exit_code
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"{where}: the disk is full while writing {error.filename or 'a file'}; free space and run again",
+              file=sys.stderr, flush=True)  # fmt: skip
+        return 2
+    return 0
