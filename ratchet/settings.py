@@ -72,3 +72,8 @@ def child_environment(**more: str) -> dict[str, str]:
 def quiet_this_process() -> None:
     """Apply `child_environment` to this process; call before prefect, dvc or wandb is imported."""
     os.environ.update(child_environment())
+
+
+def set_in_this_process(name: str, value: str) -> None:
+    """Set one environment variable for libraries that read it when they start; what the user has set stays."""
+    os.environ.setdefault(name, value)
