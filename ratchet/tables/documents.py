@@ -1,0 +1,43 @@
+"""documents.parquet: the judge's account of every document of the split, so that two models compare in pairs.
+
+Knows the columns; refuses to know the documents' text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+from pandera.pandas import DataFrameSchema
+
+from ratchet.core.errors import InputError
+from ratchet.tables.conform import conform, row_numbers
+from ratchet.tables.rules import number
+
+SCHEMA = DataFrameSchema(
+    {
+        "document": number("number of the document in its split, counted from 0", low=0, whole=True, order="rising"),
+        "tokens": number("tokens of the document that were predicted", low=0, whole=True),
+        "bytes": number("UTF-8 bytes of the document", low=0, whole=True),
+        "nats": number("sum of the negative log likelihoods of its tokens, nats", low=0),
+    },
+    name="documents.parquet",
+    description="One row per validation document, written by `evaluate` to data/evaluate/documents.parquet.",
+)
+
+REMEDY = "run `dvc repro --force evaluate` to write it anew"
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The documents table in `path`. Raises InputError (missing, no parquet, no row) or TableError."""
+    try:
+        frame = pyarrow.parquet.read_table(path).to_pandas()
+    except FileNotFoundError:
+        raise InputError(path, "no such file", "run `dvc repro evaluate`") from None
+    except pyarrow.ArrowInvalid as error:
+        raise InputError(path, f"not parquet: {str(error)[:80]}", REMEDY) from None
+    if frame.empty:
+        raise InputError(path, "holds no document: nothing was judged", "see that data/prepare/val holds documents")
+    return conform(frame, SCHEMA, path, rows=row_numbers, do=REMEDY)

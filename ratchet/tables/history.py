@@ -1,0 +1,39 @@
+"""history.tsv: what training did, step by step, and nothing that differs between two runs of the same thing.
+
+Knows the columns; refuses to know time, memory and the trainer.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from pandera.pandas import DataFrameSchema
+
+from ratchet.tables import tsv
+from ratchet.tables.rules import number
+
+SCHEMA = DataFrameSchema(
+    {
+        "step": number("optimizer step, counted from 1", low=1, whole=True, order="rising"),
+        "tokens": number("tokens trained on up to and with this step", low=1, whole=True, order="rising"),
+        "epoch": number("passes over the training rows", low=0, order="never falling"),
+        "loss": number("mean training loss of the step, nats per token", low=0),
+        "lr_scale": number("multiplier of every learning rate", low=0, high=1),
+        "grad_norm": number("norm of the gradient before the update; empty when not measured", low=0, nullable=True),
+    },
+    name="history.tsv",
+    description="One row per training step, written by `train` to data/train/history.tsv.",
+)
+
+REMEDY = "run `dvc repro --force train` to write it anew"
+
+
+def read(path: Path, *, log: str = "`ratchet runs ls` names the run's folder, its log is in there") -> pd.DataFrame:
+    """The history in `path`. Raises InputError; for one without rows it says that the run died before its first step.
+
+    `log` completes that message: where a person finds the run's log.
+    """
+    return tsv.read(
+        path, SCHEMA, empty="the run died before its first step", empty_do=f"read its log: {log}", do=REMEDY
+    )

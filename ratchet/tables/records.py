@@ -1,0 +1,58 @@
+"""Hold one JSON object against a schema: nested keys become dotted columns of a table with one row.
+
+Knows JSON; refuses to know what an object describes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandera.pandas import DataFrameSchema
+
+from ratchet.core.errors import InputError
+from ratchet.tables.conform import conform
+
+
+def read(path: Path, schema: DataFrameSchema, *, do: str) -> dict[str, Any]:
+    """The object in `path` as it was written, checked. Raises InputError (no file, no JSON, NaN) or TableError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        raise InputError(path, "no such file", do) from None
+    except UnicodeDecodeError as error:
+        raise InputError(path, f"not UTF-8 at byte {error.start}", do) from None
+    except json.JSONDecodeError as error:
+        raise InputError(path, f"not JSON at line {error.lineno}: {error.msg}", do) from None
+    except _ConstantError as error:
+        raise InputError(path, f"holds {error}, which is no JSON", do) from None
+    return check(value, schema, path, do=do)
+
+
+def check(value: Any, schema: DataFrameSchema, where: Path | str, *, do: str) -> dict[str, Any]:
+    """`value`, unchanged, when it is an object that keeps to `schema`. Raises InputError or TableError."""
+    if not isinstance(value, Mapping):
+        raise InputError(where, f"holds a {type(value).__name__}, not an object", do)
+    frame = pd.DataFrame({key: pd.Series([leaf], dtype=object) for key, leaf in flatten(value).items()})
+    conform(frame, schema, where, rows=lambda _: "", do=do, noun="key")
+    return dict(value)
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` → `{"a.b": 1}`; lists and empty objects stay whole."""
+    flat: dict[str, Any] = {}
+    for key, leaf in value.items():
+        dotted = f"{prefix}{key}"
+        flat |= flatten(leaf, f"{dotted}.") if isinstance(leaf, Mapping) and leaf else {dotted: leaf}
+    return flat
+
+
+class _ConstantError(ValueError):
+    """NaN or Infinity in a JSON file."""
+
+
+def _refuse_constant(name: str) -> None:
+    raise _ConstantError(name)
