@@ -1,0 +1,430 @@
+"""The arena: a small GPT, its optimizers, its schedules and its training step. The one file an agent may edit.
+
+Everything here is in play: architecture, optimizer, batch size, schedule. Nothing else is: the sealed trainer owns the
+clock, the step count, the data, the checkpoints and the ledger, and the sealed judge owns the metric. This file refuses
+to know any of them; it imports torch and the standard library. docs/arena.md describes the protocol.
+
+Shape suffixes: B rows, T positions, D model width, H query heads, K key/value heads, E head width, V vocabulary,
+N = B*T positions in a row, M matrices of one shape, R x C such a matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Annotated, Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# Knobs: `NAME: Annotated[type, low, high]` or `[type, low, high, "log"]` or `[type, (choice, choice, ...)]`.
+# Ratchet's search reads and rewrites exactly these lines; plain constants below them are not searched.
+DEPTH: Annotated[int, 1, 24] = 4
+HEADS: Annotated[int, 1, 16] = 2
+HEAD_DIM: Annotated[int, (8, 16, 32, 64, 128)] = 128
+QUERIES_PER_KEY: Annotated[int, (1, 2, 4)] = 1
+MLP_RATIO: Annotated[int, 1, 8] = 4
+WINDOW_PATTERN: Annotated[str, ("L", "SL", "SSSL")] = "L"
+VALUE_EMBEDDINGS: Annotated[str, ("none", "alternate", "all")] = "alternate"
+SOFT_CAP: Annotated[float, 5.0, 100.0, "log"] = 15.0
+ROPE_BASE: Annotated[float, 1e3, 1e6, "log"] = 1e4
+
+BATCH_ROWS: Annotated[int, 1, 512] = 16
+ACCUMULATION: Annotated[int, 1, 256] = 1
+
+MATRIX_LR: Annotated[float, 0.002, 0.2, "log"] = 0.04
+EMBEDDING_LR: Annotated[float, 0.03, 3.0, "log"] = 0.6
+HEAD_LR: Annotated[float, 0.0004, 0.04, "log"] = 0.004
+SCALAR_LR: Annotated[float, 0.01, 2.0, "log"] = 0.5
+WEIGHT_DECAY: Annotated[float, 0.0, 1.0] = 0.2
+MOMENTUM: Annotated[float, 0.8, 0.99] = 0.95
+WARMUP: Annotated[float, 0.0, 0.5] = 0.0
+WARMDOWN: Annotated[float, 0.0, 1.0] = 0.5
+FINAL_LR: Annotated[float, 0.0, 0.5] = 0.0
+
+ADAM_BETAS = (0.8, 0.95)
+MOMENTUM_START, MOMENTUM_STEPS = 0.85, 300  # the momentum rises linearly from the first over so many steps
+GATE_CHANNELS = 32  # a value embedding is gated by the first channels of the stream
+LOSS_CHUNK = 128  # rows of logits worked on at once: 4 MiB at 8,192 ids, which stays in a core's cache
+
+
+class Spec(Protocol):
+    """What the trainer and the judge tell the arena. `dtype`, "float32" or "bfloat16", is that of matrix products."""
+
+    vocab_size: int
+    sequence_len: int
+    device: str
+    dtype: str
+    compile: bool
+    seed: int
+
+
+def norm(x: Tensor) -> Tensor:
+    """RMS norm over the last dimension, without weights."""
+    return F.rms_norm(x, (x.size(-1),))
+
+
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight.T in the dtype of x: the master weights are float32 and are cast where they are used."""
+    return F.linear(x, weight.to(x.dtype))
+
+
+def rotate(x_BTHE: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:
+    """Rotary position embedding (Su et al., 2021): pairs (i, i + E/2) turn by an angle that grows with the position."""
+    left, right = x_BTHE.chunk(2, dim=-1)
+    return torch.cat((left * cos_TE + right * sin_TE, right * cos_TE - left * sin_TE), dim=-1)
+
+
+class Attention(nn.Module):
+    """Causal attention with QK norm, grouped queries, an optional window, and optionally a gated value embedding."""
+
+    def __init__(self, vocab_size: int, has_value_embedding: bool) -> None:
+        super().__init__()
+        width, key_width = HEADS * HEAD_DIM, HEADS // QUERIES_PER_KEY * HEAD_DIM
+        self.query = nn.Parameter(torch.empty(width, width))
+        self.key = nn.Parameter(torch.empty(key_width, width))
+        self.value = nn.Parameter(torch.empty(key_width, width))
+        self.out = nn.Parameter(torch.empty(width, width))
+        self.value_embedding = nn.Parameter(torch.empty(vocab_size, key_width)) if has_value_embedding else None
+        gates = (HEADS // QUERIES_PER_KEY, min(GATE_CHANNELS, width))
+        self.gate = nn.Parameter(torch.empty(gates)) if has_value_embedding else None
+
+    def forward(self, x_BTD: Tensor, tokens_BT: Tensor, cos_TE: Tensor, sin_TE: Tensor, mask: Any) -> Tensor:
+        heads = (*x_BTD.shape[:2], -1, HEAD_DIM)
+        q_BTHE = norm(rotate(linear(x_BTD, self.query).view(heads), cos_TE, sin_TE))
+        k_BTKE = norm(rotate(linear(x_BTD, self.key).view(heads), cos_TE, sin_TE))
+        v_BTKE = linear(x_BTD, self.value).view(heads)
+        if self.value_embedding is not None and self.gate is not None:
+            gate_BTK = 2 * torch.sigmoid(linear(x_BTD[..., : self.gate.size(1)], self.gate))
+            embedded = F.embedding(tokens_BT, self.value_embedding).to(v_BTKE.dtype)
+            v_BTKE = v_BTKE + gate_BTK.unsqueeze(-1) * embedded.view(heads)
+        y_BHTE = attend(q_BTHE.transpose(1, 2), k_BTKE.transpose(1, 2), v_BTKE.transpose(1, 2), mask)
+        return linear(y_BHTE.transpose(1, 2).reshape(x_BTD.shape), self.out)
+
+
+def attend(q_BHTE: Tensor, k_BKTE: Tensor, v_BKTE: Tensor, mask: Any) -> Tensor:
+    """Attention of each query to the positions its mask allows: `None` is causal, else what `window_mask` made."""
+    grouped = QUERIES_PER_KEY > 1
+    if mask is None:
+        return F.scaled_dot_product_attention(q_BHTE, k_BKTE, v_BKTE, is_causal=True, enable_gqa=grouped)
+    if isinstance(mask, Tensor):
+        return F.scaled_dot_product_attention(q_BHTE, k_BKTE, v_BKTE, attn_mask=mask, enable_gqa=grouped)
+    from torch.nn.attention.flex_attention import flex_attention
+
+    compiled = torch.compile(flex_attention, dynamic=False)  # eager flex would hold all scores in memory
+    return compiled(q_BHTE, k_BKTE, v_BKTE, block_mask=mask, enable_gqa=grouped)
+
+
+def window_mask(length: int, window: int, device: torch.device) -> Any:
+    """The mask of a layer whose positions see themselves and `window - 1` before: a block mask on CUDA, else a tensor.
+
+    A window that covers the whole context is `None`: the causal kernels need no mask.
+    """
+    if window >= length:
+        return None
+    if device.type == "cuda":
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (query >= key) & (query - key < window)
+
+        return create_block_mask(visible, None, None, length, length, device=device)
+    distance_TT = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)
+    return (distance_TT >= 0) & (distance_TT < window)
+
+
+class MLP(nn.Module):
+    """Two matrices with a squared ReLU between (So et al., 2021)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        width = HEADS * HEAD_DIM
+        self.up = nn.Parameter(torch.empty(MLP_RATIO * width, width))
+        self.down = nn.Parameter(torch.empty(width, MLP_RATIO * width))
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return linear(F.relu(linear(x_BTD, self.up)).square(), self.down)
+
+
+class GPT(nn.Module):
+    """Token ids [B, T] to the normed final stream [B, T, D]; `head` [V, D] turns that into logits."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        width = HEADS * HEAD_DIM
+        self.dtype = getattr(torch, spec.dtype)
+        kinds = {"none": (), "alternate": range((DEPTH - 1) % 2, DEPTH, 2), "all": range(DEPTH)}[VALUE_EMBEDDINGS]
+        self.embedding = nn.Parameter(torch.empty(spec.vocab_size, width))
+        self.attentions = nn.ModuleList(Attention(spec.vocab_size, layer in kinds) for layer in range(DEPTH))
+        self.mlps = nn.ModuleList(MLP() for _ in range(DEPTH))
+        self.stream_scale = nn.Parameter(torch.ones(DEPTH))  # each layer sees scale * stream + skip * embedding
+        self.skip_scale = nn.Parameter(torch.full((DEPTH,), 0.1))
+        self.head = nn.Parameter(torch.empty(spec.vocab_size, width))
+        angle_TE = torch.outer(torch.arange(spec.sequence_len), ROPE_BASE ** -torch.arange(0, 1, 2 / HEAD_DIM))
+        self.register_buffer("cos", angle_TE.cos()[:, None].to(self.dtype), persistent=False)
+        self.register_buffer("sin", angle_TE.sin()[:, None].to(self.dtype), persistent=False)
+
+    def forward(self, tokens_BT: Tensor, masks: Sequence[Any]) -> Tensor:
+        cos_TE, sin_TE = self.cos[: tokens_BT.size(1)], self.sin[: tokens_BT.size(1)]
+        x_BTD = first_BTD = norm(F.embedding(tokens_BT, self.embedding).to(self.dtype))
+        scales = zip(self.stream_scale.to(self.dtype), self.skip_scale.to(self.dtype), strict=True)
+        for attention, mlp, mask, (stream, skip) in zip(self.attentions, self.mlps, masks, scales, strict=True):
+            x_BTD = stream * x_BTD + skip * first_BTD
+            x_BTD = x_BTD + attention(norm(x_BTD), tokens_BT, cos_TE, sin_TE, mask)
+            x_BTD = x_BTD + mlp(norm(x_BTD))
+        return norm(x_BTD)
+
+    @torch.no_grad()
+    def initialise(self, seed: int) -> None:
+        """Fill every parameter from `seed` alone, on the CPU, so that all devices start from the same numbers."""
+        generator = torch.Generator().manual_seed(seed)
+        bound = math.sqrt(3 / (HEADS * HEAD_DIM))  # uniform with standard deviation 1 / sqrt(width)
+        for name, weight in self.named_parameters():
+            match name.rpartition(".")[2]:
+                case "embedding":
+                    weight.normal_(0.0, 1.0, generator=generator)
+                case "head":
+                    weight.normal_(0.0, 0.001, generator=generator)
+                case "out" | "down" | "gate":
+                    weight.zero_()
+                case "query" | "key" | "value" | "up" | "value_embedding":
+                    weight.uniform_(-bound, bound, generator=generator)
+
+
+class SoftCappedLoss(torch.autograd.Function):
+    """Mean cross-entropy of SOFT_CAP * tanh(x @ head.T / SOFT_CAP), whose gradient is made in the forward pass.
+
+    Logits [N, V] never exist whole: they are made, turned into their own gradient and used up in chunks of rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
+        weight_VD = head_VD.to(x_ND.dtype)
+        grad_NV = x_ND.new_empty(x_ND.size(0), head_VD.size(0))
+        nll_N = torch.empty(x_ND.size(0), device=x_ND.device)
+        for rows in torch.arange(x_ND.size(0)).split(LOSS_CHUNK):
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+            nll_N[part] = loss_and_gradient(x_ND[part], weight_VD, targets_N[part], x_ND.size(0), grad_NV[part])
+        ctx.save_for_backward(grad_NV @ weight_VD, (grad_NV.T @ x_ND).to(head_VD.dtype))
+        return nll_N.mean()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_x_ND, grad_head_VD = ctx.saved_tensors
+        return grad_x_ND * grad_outputs[0], grad_head_VD * grad_outputs[0], None
+
+
+def loss_and_gradient(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, total: int, grad_NV: Tensor) -> Tensor:
+    """Negative log likelihoods [N]; puts into `grad_NV` the gradient, by the raw logits, of a mean over `total` rows."""
+    tanh_NV = F.linear(x_ND, weight_VD).float().div_(SOFT_CAP).tanh_()
+    log_p_NV = torch.log_softmax(tanh_NV * SOFT_CAP, dim=-1)
+    targets_N1 = targets_N[:, None]
+    nll_N = -log_p_NV.gather(1, targets_N1).squeeze(1)
+    grad = log_p_NV.exp_().mul_(1 / total)
+    grad.scatter_add_(1, targets_N1, torch.full_like(targets_N1, -1 / total, dtype=grad.dtype))
+    grad_NV.copy_(grad.mul_(SOFT_CAP).mul_(1 - tanh_NV.square_()).div_(SOFT_CAP))
+    return nll_N
+
+
+POLAR_EXPRESS = (  # coefficients of Amsel et al., 2025 ("The Polar Express"), five steps
+    (8.156554524902461, -22.48329292557795, 15.878769915207462),
+    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+)
+
+
+def polar(matrices_MRC: Tensor) -> Tensor:
+    """The nearest (semi-)orthogonal matrix to each of a stack, by a polynomial iteration: only batched products."""
+    x = matrices_MRC.bfloat16() if matrices_MRC.is_cuda else matrices_MRC
+    tall = x.size(-2) > x.size(-1)
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) * 1.02 + 1e-6)
+    for a, b, c in POLAR_EXPRESS:
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return (x.mT if tall else x).to(matrices_MRC.dtype)
+
+
+class Muon:
+    """Momentum whose update is orthogonalised (Jordan et al., 2024), for all matrices of one shape in one stack.
+
+    A parameter shrinks only where update and parameter agree in sign (cautious weight decay).
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        by_shape = groupby(sorted(parameters, key=lambda p: tuple(p.shape)), key=lambda p: tuple(p.shape))
+        self.stacks = {f"{rows}x{columns}": list(stack) for (rows, columns), stack in by_shape}
+        self.momentum = {shape: torch.zeros_like(torch.stack(stack)) for shape, stack in self.stacks.items()}
+
+    @torch.no_grad()
+    def step(self, lr: float, momentum: float, weight_decay: float) -> None:
+        for shape, stack in self.stacks.items():
+            weight_MRC = torch.stack(stack)
+            grad_MRC = torch.stack([_gradient(parameter) for parameter in stack])
+            smooth_MRC = self.momentum[shape].lerp_(grad_MRC, 1 - momentum)
+            update_MRC = polar(grad_MRC.lerp_(smooth_MRC, momentum))  # Nesterov
+            decayed_MRC = weight_MRC * (update_MRC * weight_MRC > 0) * weight_decay
+            scale = lr * max(1.0, weight_MRC.size(1) / weight_MRC.size(2)) ** 0.5
+            weight_MRC -= scale * (update_MRC + decayed_MRC)
+            torch._foreach_copy_(stack, list(weight_MRC.unbind()))
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None, "every parameter takes part in the loss"
+    return parameter.grad
+
+
+class Optimizer:
+    """Muon for the matrices of the blocks, AdamW for embeddings, head and scalars; learning rates follow `schedule`."""
+
+    def __init__(self, model: GPT) -> None:
+        named = dict(model.named_parameters())
+        kinds = {name: name.rpartition(".")[2] for name in named}
+        matrices = [
+            p for name, p in named.items() if kinds[name] in ("query", "key", "value", "out", "gate", "up", "down")
+        ]
+        self.muon = Muon(matrices)
+        width_scale = (HEADS * HEAD_DIM / 768) ** -0.5  # the published rates were found at width 768
+        rates = {
+            "embedding": EMBEDDING_LR * width_scale,
+            "value_embedding": EMBEDDING_LR * width_scale,
+            "head": HEAD_LR * width_scale,
+            "stream_scale": SCALAR_LR * 0.01,
+            "skip_scale": SCALAR_LR,
+        }
+        self.others = {name: parameter for name, parameter in named.items() if kinds[name] in rates}
+        groups = [{"params": [p], "base_lr": rates[kinds[name]]} for name, p in self.others.items()]
+        self.adamw = torch.optim.AdamW(groups, betas=ADAM_BETAS, eps=1e-10, weight_decay=0.0, fused=True)
+        for parameter in self.others.values():
+            zeros = torch.zeros_like
+            step = torch.zeros((), device=parameter.device)
+            self.adamw.state[parameter] = {"step": step, "exp_avg": zeros(parameter), "exp_avg_sq": zeros(parameter)}
+        self.steps = torch.zeros((), dtype=torch.int64)
+
+    def step(self, progress: float) -> None:
+        """Update every parameter from its gradient at `progress` in [0, 1)."""
+        for group in self.adamw.param_groups:
+            group["lr"] = group["base_lr"] * schedule(progress)
+        self.adamw.step()
+        rise = min(int(self.steps) / MOMENTUM_STEPS, 1.0)
+        momentum = (1 - rise) * MOMENTUM_START + rise * MOMENTUM
+        self.muon.step(MATRIX_LR * schedule(progress), momentum, WEIGHT_DECAY * (1 - progress))
+        self.steps += 1
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor that the next step depends on, under a name; the tensors are the live ones."""
+        yield "steps", self.steps
+        for shape, momentum in self.muon.momentum.items():
+            yield f"momentum.{shape}", momentum
+        for name, parameter in self.others.items():
+            for kind, value in self.adamw.state[parameter].items():
+                yield f"{kind}.{name}", value
+
+
+def schedule(progress: float) -> float:
+    """The multiplier of every learning rate: up over WARMUP, constant, down to FINAL_LR over WARMDOWN."""
+    if progress < WARMUP:
+        return progress / WARMUP
+    if progress < 1 - WARMDOWN:
+        return 1.0
+    return FINAL_LR + (1 - FINAL_LR) * (1 - progress) / WARMDOWN
+
+
+class Experiment:
+    """One model in training: what the sealed trainer and the judge talk to."""
+
+    batch_rows = BATCH_ROWS
+    accumulation = ACCUMULATION
+
+    def __init__(self, spec: Spec) -> None:
+        self.device = torch.device(spec.device)
+        self.model = GPT(spec)
+        self.model.initialise(spec.seed)
+        self.model.to(self.device)
+        self.optimizer = Optimizer(self.model)
+        self.stream = torch.compile(self.model, dynamic=False) if spec.compile else self.model
+        self.sequence_len, self.masks = spec.sequence_len, partial(layer_masks, device=self.device)
+        self.last: dict[str, float | Tensor] = {}
+
+    def step(self, batches: Sequence[Tensor], progress: float) -> Tensor:
+        """One optimizer step over `accumulation` int64 batches [B, T+1] at `progress` in [0, 1): 0-d mean loss, nats."""
+        losses = [self._backward(batch.to(self.device, non_blocking=True)) for batch in batches]
+        gradients = [_gradient(parameter) for parameter in self.model.parameters()]
+        self.last = {"lr_scale": schedule(progress), "grad_norm": torch.nn.utils.get_total_norm(gradients)}
+        self.optimizer.step(progress)
+        self.model.zero_grad(set_to_none=True)
+        return torch.stack(losses).mean()
+
+    def _backward(self, batch_BT: Tensor) -> Tensor:
+        tokens_BT, targets_BT = batch_BT[:, :-1], batch_BT[:, 1:]
+        x_BTD = self.stream(tokens_BT, self.masks(tokens_BT.size(1)))
+        loss = SoftCappedLoss.apply(x_BTD.flatten(0, 1), self.model.head, targets_BT.reshape(-1))
+        (loss / self.accumulation).backward()
+        return loss.detach()
+
+    @torch.no_grad()
+    def logits(self, tokens_BT: Tensor) -> Tensor:
+        """Float32 logits [B, T, V] of token ids [B, T], T at most the context."""
+        x_BTD = self.stream(tokens_BT, self.masks(tokens_BT.size(1)))
+        return linear(x_BTD, self.model.head).float().div_(SOFT_CAP).tanh_().mul_(SOFT_CAP)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything a step depends on, by name: `model.*` and `optimizer.*`. The tensors are the live ones."""
+        model = {f"model.{name}": weight.detach() for name, weight in self.model.named_parameters()}
+        return model | {f"optimizer.{name}": value for name, value in self.optimizer.state()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a whole `state_dict` or its `model.*` part alone. Raises KeyError naming what does not fit."""
+        mine = self.state_dict()
+        whole = any(name.startswith("optimizer.") for name in state)
+        wanted = {name for name in mine if whole or name.startswith("model.")}
+        if wanted != set(state):
+            raise KeyError(f"state that does not fit this arena: {sorted(wanted ^ set(state))[:3]}")
+        for name, value in state.items():
+            if mine[name].shape != value.shape:
+                raise KeyError(f"{name} is {tuple(value.shape)}, this arena has {tuple(mine[name].shape)}")
+            mine[name].copy_(value)
+
+    def metrics(self) -> dict[str, float]:
+        """Of the last step: `lr_scale` (multiplier) and `grad_norm` (of all gradients together)."""
+        return {name: float(value) for name, value in self.last.items()}
+
+    def num_params(self) -> int:
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def flops_per_token(self) -> float:
+        """Of training, forward and backward: 6 per weight of a matrix product and 12 per attended channel."""
+        tables = ("embedding", "value_embedding", "stream_scale", "skip_scale")
+        weights = sum(p.numel() for n, p in self.model.named_parameters() if n.rpartition(".")[2] not in tables)
+        return 6.0 * weights + 12.0 * HEADS * HEAD_DIM * sum(windows(self.sequence_len))
+
+
+def windows(length: int) -> list[int]:
+    """How many positions each layer sees: the pattern repeated, S half the context, and the last layer always all."""
+    pattern = [length // 2 if WINDOW_PATTERN[layer % len(WINDOW_PATTERN)] == "S" else length for layer in range(DEPTH)]
+    return [*pattern[:-1], length]
+
+
+def layer_masks(length: int, device: torch.device) -> list[Any]:
+    """One mask a layer for a context of `length`, equal ones shared."""
+    made = {window: window_mask(length, window, device) for window in set(windows(length))}
+    return [made[window] for window in windows(length)]
+
+
+def build(spec: Spec) -> Experiment:
+    """A fresh experiment for `spec`. Raises ValueError when the knobs do not fit together."""
+    if HEADS % QUERIES_PER_KEY:
+        raise ValueError(f"HEADS={HEADS} is no multiple of QUERIES_PER_KEY={QUERIES_PER_KEY}")
+    return Experiment(spec)
+
+
+if __name__ == "__main__":
+    from ratchet.train.standalone import main
+
+    main(__file__)
