@@ -218,7 +218,7 @@ class SoftCappedLoss(torch.autograd.Function):
 
 
 def loss_and_gradient(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, total: int, grad_NV: Tensor) -> Tensor:
-    """Negative log likelihoods [N]; puts into `grad_NV` the gradient, by the raw logits, of a mean over `total` rows."""
+    """Negative log likelihoods [N]; `grad_NV` gets the gradient, by the raw logits, of a mean over `total` rows."""
     tanh_NV = F.linear(x_ND, weight_VD).float().div_(SOFT_CAP).tanh_()
     log_p_NV = torch.log_softmax(tanh_NV * SOFT_CAP, dim=-1)
     targets_N1 = targets_N[:, None]
@@ -352,7 +352,7 @@ class Experiment:
         self.last: dict[str, float | Tensor] = {}
 
     def step(self, batches: Sequence[Tensor], progress: float) -> Tensor:
-        """One optimizer step over `accumulation` int64 batches [B, T+1] at `progress` in [0, 1): 0-d mean loss, nats."""
+        """One optimizer step over `accumulation` int64 batches [B, T+1] at `progress` in [0, 1): 0-d mean, nats."""
         losses = [self._backward(batch.to(self.device, non_blocking=True)) for batch in batches]
         gradients = [_gradient(parameter) for parameter in self.model.parameters()]
         self.last = {"lr_scale": schedule(progress), "grad_norm": torch.nn.utils.get_total_norm(gradients)}
