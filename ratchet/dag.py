@@ -68,7 +68,7 @@ class Dag:
         return {node.name for node in self.nodes if name in self.above(node.name)}
 
     def chosen(self, *, first: str | None = None, last: str | None = None) -> list[Node]:
-        """The stages from `first` on and up to `last`, in order. Raises InputError for an unknown name or an empty choice."""
+        """The stages from `first` on and up to `last`, in order. Raises InputError: unknown name, empty choice."""
         names = {node.name for node in self.nodes}
         if first is not None:
             names &= self.below(first)
@@ -79,7 +79,7 @@ class Dag:
         return [node for node in self.nodes if node.name in names]
 
     def stale(self, nodes: Iterable[Node], *, forced: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
-        """Which of `nodes` DVC has to look at, and why: what has changed itself, is forced, or reads from such a stage."""
+        """Which of `nodes` DVC has to look at, and why: changed itself, forced, or reads from such a stage."""
         reasons: dict[str, tuple[str, ...]] = {}
         for node in nodes:
             above = [parent for parent in node.parents if parent in reasons]
@@ -90,7 +90,7 @@ class Dag:
 
 
 def read_dag(root: Path) -> Dag:
-    """The DAG of the project at `root` with every stage's changes. Raises InputError when dvc.yaml is wrong or missing."""
+    """The DAG of the project at `root` with every stage's changes. Raises InputError when dvc.yaml is wrong."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 

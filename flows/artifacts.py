@@ -1,0 +1,115 @@
+"""What a pipeline run shows in the Prefect UI: a table of metrics, the pictures, and how far it is.
+
+Knows the shapes of artifacts; refuses to know what a metric means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from prefect.artifacts import (
+    acreate_markdown_artifact,
+    acreate_progress_artifact,
+    acreate_table_artifact,
+    aupdate_progress_artifact,
+)
+
+from ratchet.dag import Dag
+
+MAX_MARKDOWN = 190_000
+"""Bytes; above about 200 kB the UI gets slow."""
+
+UPDATE_EVERY_S = 2.0
+
+_STEP = re.compile(r"\bstep\s+(\d+)\s*/\s*(\d+)")
+
+
+@dataclass
+class Progress:
+    """How many of `total` have ended, as a progress artifact."""
+
+    artifact: UUID
+    total: int
+    ended: int = 0
+    updated: float = 0.0
+    pending: set[asyncio.Task[UUID]] = field(default_factory=set)
+
+    @classmethod
+    async def start(cls, key: str, total: int, description: str) -> Progress:
+        """A new artifact at 0 %. `key` has lowercase letters, digits and dashes only."""
+        return cls(await acreate_progress_artifact(0.0, key=key, description=description), total)
+
+    async def advance(self) -> None:
+        """One more has ended."""
+        self.ended += 1
+        await aupdate_progress_artifact(self.artifact, 100.0 * self.ended / max(self.total, 1))
+
+    def read(self, line: str) -> None:
+        """Take `step N/M` from a stage's line; the artifact follows at most every `UPDATE_EVERY_S` seconds."""
+        found = _STEP.search(line)
+        if found is None:
+            return
+        step, of = int(found.group(1)), max(int(found.group(2)), 1)
+        if step < of and time.monotonic() - self.updated < UPDATE_EVERY_S:
+            return
+        self.updated = time.monotonic()
+        update = asyncio.create_task(aupdate_progress_artifact(self.artifact, min(100.0, 100.0 * step / of)))
+        self.pending.add(update)
+        update.add_done_callback(self.pending.discard)
+
+
+async def show_results(root: Path, dag: Dag) -> None:
+    """Publish the metrics and the pictures that the stages of `dag` have left under `root`."""
+    outs = [(node.name, root / out) for node in dag.nodes for out in node.outs]
+    if table := metrics_table(outs):
+        await acreate_table_artifact(table, key="metrics", description="Every stage's metrics")
+    if page := pictures(outs):
+        await acreate_markdown_artifact(page, key="plots", description="Curves of the newest run")
+
+
+def metrics_table(outs: list[tuple[str, Path]]) -> list[dict[str, str | float]]:
+    """One row per number or text in the stages' metric files, nested keys joined by dots."""
+    rows: list[dict[str, str | float]] = []
+    for stage, path in outs:
+        if path.parent.name == "metrics" and path.suffix == ".json" and path.is_file():
+            rows += [
+                {"stage": stage, "metric": key, "value": value} for key, value in _flat(json.loads(path.read_text()))
+            ]
+    return rows
+
+
+def _flat(value: object, prefix: str = "") -> list[tuple[str, str | float]]:
+    if isinstance(value, dict):
+        return [row for key, inner in value.items() for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))]
+    if isinstance(value, str | int | float):
+        return [(prefix, value)]
+    return []  # lists and nulls are not for a table
+
+
+def pictures(outs: list[tuple[str, Path]]) -> str:
+    """The PNG files among `outs` as one markdown page of data URIs, up to `MAX_MARKDOWN`; the rest by name."""
+    parts: list[str] = []
+    left_out: list[str] = []
+    room = MAX_MARKDOWN
+    folders = [path for _, path in outs if path.is_dir()]
+    for png in sorted(png for folder in folders for png in folder.glob("*.png")):
+        part = f"## {png.stem.replace('_', ' ')}\n\n![{png.stem}](data:image/png;base64,{_base64(png)})\n"
+        if len(part) <= room:
+            parts.append(part)
+            room -= len(part)
+        else:
+            left_out.append(f"- {png.name}")
+    if left_out:
+        parts.append("\nToo large for this page, see the folder:\n" + "\n".join(left_out) + "\n")
+    return "\n".join(parts)
+
+
+def _base64(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()

@@ -1,0 +1,139 @@
+"""One `dvc repro -s STAGE` as a child process group: started, its lines passed on, and never left behind.
+
+Knows processes and the words DVC prints; refuses to know Prefect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ratchet.settings import child_environment
+
+GRACE_S = 10.0
+"""From TERM to KILL: what a stage may take to commit a checkpoint."""
+
+LOGS = Path(".ratchet/logs")
+
+LAST_LINES = 8
+
+Kind = Literal["Ran", "Cached", "Skipped", "Failed"]
+
+_WORDS: tuple[tuple[str, Kind], ...] = (
+    ("Running stage ", "Ran"),
+    ("is cached - skipping run", "Cached"),
+    ("didn't change, skipping", "Skipped"),
+)
+_EXITED = re.compile(r"failed to run: .* exited with (-?\d+)")
+_ADVICE = re.compile(
+    r"(To track the changes with git|\s+git add |To enable auto staging|\s+dvc config core.autostage|Use `dvc push`|\s*$)"
+)
+_DVC_SAYS = re.compile(r"(ERROR: failed to reproduce|> |Running stage |Updating lock file|Generating lock file)")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a stage's process ended. `last` are its own last lines, without DVC's."""
+
+    kind: Kind
+    exit_code: int
+    last: tuple[str, ...]
+
+
+async def reproduce(stage: str, *, force: bool = False, say: Callable[[str], None]) -> Ending:
+    """Let DVC run or restore `stage`; every line goes to `say` and to `.ratchet/logs/<stage>.log`.
+
+    However this ends (error, timeout, cancellation, Ctrl-C) the process group is dead when it returns.
+    """
+    # `--wait-for-lock`: independent stages run side by side, and DVC's lock is held only while it reads and writes.
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-s", *(["-f"] if force else []), stage]
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        env=stage_environment(),
+    )
+    seen: deque[str] = deque(maxlen=50)
+    kind: Kind = "Failed"
+    exit_code: int | None = None
+    LOGS.mkdir(parents=True, exist_ok=True)
+    try:
+        assert child.stdout is not None
+        with (LOGS / f"{stage}.log").open("w", encoding="utf-8") as log:
+            async for line in lines(child.stdout):
+                print(line, file=log, flush=True)
+                if not _ADVICE.match(line):
+                    say(line)
+                seen.append(line)
+                kind = kind_of(line) or kind
+                exited = _EXITED.search(line)
+                exit_code = int(exited.group(1)) if exited else exit_code
+        status = await child.wait()
+    finally:
+        await kill_group(child)
+    if status != 0:
+        return Ending("Failed", exit_code if exit_code is not None else status, own_lines(seen))
+    return Ending("Skipped" if kind == "Failed" else kind, 0, ())
+
+
+def stage_environment() -> dict[str, str]:
+    """The environment of a stage: `python` is this interpreter, activated or not, and buffers nothing."""
+    here = child_environment()
+    programs = str(Path(sys.executable).parent)
+    return {**here, "PATH": os.pathsep.join([programs, here.get("PATH", "")]), "PYTHONUNBUFFERED": "1"}
+
+
+def kind_of(line: str) -> Kind | None:
+    """What a line of DVC's says about how the stage is dealt with; None for any other line."""
+    return next((kind for words, kind in _WORDS if words in line), None)
+
+
+async def lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """The lines of `stream`, of any length; a progress bar's carriage return ends one too."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rest = ""
+    while chunk := await stream.read(65536):
+        *whole, rest = re.split(r"\r\n|\n|\r", rest + decoder.decode(chunk))
+        for line in whole:
+            if line:
+                yield line
+    if rest:
+        yield rest
+
+
+def own_lines(seen: deque[str]) -> tuple[str, ...]:
+    """The last lines that the stage itself said; DVC's own when there are none."""
+    own = [line for line in seen if not _ADVICE.match(line) and not _DVC_SAYS.match(line)]
+    return tuple((own or [line for line in seen if line.startswith("ERROR")] or list(seen))[-LAST_LINES:])
+
+
+async def kill_group(child: asyncio.subprocess.Process) -> None:
+    """TERM to the child's process group, KILL to what is left of it after `GRACE_S`; returns when it is empty."""
+    if not _signal_group(child.pid, signal.SIGTERM):
+        return
+    for _ in range(int(GRACE_S / 0.05)):
+        if not _signal_group(child.pid, 0):
+            return
+        await asyncio.sleep(0.05)
+    _signal_group(child.pid, signal.SIGKILL)
+    await child.wait()
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Send a signal to a process group; False when nobody is in it any more."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
+        return False
+    return True
