@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 from pandera.pandas import DataFrameSchema
 
+from ratchet.settings import settings
 from ratchet.tables import tsv
 from ratchet.tables.rules import number
 
@@ -29,11 +30,14 @@ SCHEMA = DataFrameSchema(
 REMEDY = "run `dvc repro --force train` to write it anew"
 
 
-def read(path: Path, *, log: str = "`ratchet runs ls` names the run's folder, its log is in there") -> pd.DataFrame:
-    """The history in `path`. Raises InputError; for one without rows it says that the run died before its first step.
+def read(path: Path, *, runs: Path | None = None) -> pd.DataFrame:
+    """The history in `path`. Raises InputError; for one without rows it says that the run died before its first step
+    and where its log is: the newest in `runs` (default: the runs folder of the settings)."""
+    log = newest_log(runs or settings().runs)
+    return tsv.read(path, SCHEMA, empty="the run died before its first step", empty_do=log, do=REMEDY)
 
-    `log` completes that message: where a person finds the run's log.
-    """
-    return tsv.read(
-        path, SCHEMA, empty="the run died before its first step", empty_do=f"read its log: {log}", do=REMEDY
-    )
+
+def newest_log(runs: Path) -> str:
+    """What to read when a training left nothing else."""
+    logs = sorted(runs.glob("train/*/train.log"), key=lambda log: log.stat().st_mtime)
+    return f"read its log: {logs[-1] if logs else runs / 'train/<fingerprint>/train.log'}"

@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 from pandera.pandas import DataFrameSchema
 
+from ratchet.settings import settings
 from ratchet.tables import records, tsv
-from ratchet.tables.history import REMEDY
+from ratchet.tables.history import REMEDY, newest_log
 from ratchet.tables.rules import number
 
 STEPS = DataFrameSchema(
@@ -43,8 +44,8 @@ SUMMARY = DataFrameSchema(
 
 def read_steps(path: Path) -> pd.DataFrame:
     """The per-step timing in `path`. Raises InputError or TableError."""
-    empty = "the run died before its first step"
-    return tsv.read(path, STEPS, empty=empty, empty_do="read the run's log, then `dvc repro --force train`", do=REMEDY)
+    log = newest_log(settings().runs)
+    return tsv.read(path, STEPS, empty="the run died before its first step", empty_do=log, do=REMEDY)
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""Everything the plots and the page tell, read once, checked, and checked against each other.
+
+Knows which tables belong to one result; refuses to know how any of it is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ratchet.core.errors import InputError
+from ratchet.report import lineage, series
+from ratchet.tables import documents, history, metrics, provenance, timing
+
+AGREEMENT = 1e-6
+"""How far, in bits per byte, the documents' sum may lie from the metric: the judge sums in float64."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One result. `documents` carries, beside its own columns, `bpb` (NaN for a document without bytes)."""
+
+    history: pd.DataFrame
+    steps: pd.DataFrame
+    timing: Mapping[str, Any]
+    documents: pd.DataFrame
+    metrics: Mapping[str, Mapping[str, Any]]
+    """Stage → what metrics/<stage>.json holds."""
+    provenance: Mapping[str, Mapping[str, Any]]
+    """Stage → its provenance.json."""
+    lineage: list[lineage.Node]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of val_bpb over documents."""
+        table = self.documents
+        return series.bpb_interval(table["nats"].to_numpy(float), table["bytes"].to_numpy(float))
+
+
+def read(
+    *,
+    history_file: Path,
+    timing_folder: Path,
+    documents_file: Path,
+    metrics_files: Mapping[str, Path],
+    provenance_files: Mapping[str, Path],
+    root: Path,
+) -> Facts:
+    """The facts of one result. Raises InputError for a file that is missing, empty, garbled, or of another result."""
+    facts = Facts(
+        history=history.read(history_file),
+        steps=timing.read_steps(timing_folder / "steps.tsv"),
+        timing=timing.read_summary(timing_folder / "summary.json"),
+        documents=_with_bpb(documents.read(documents_file)),
+        metrics={stage: metrics.read(path) for stage, path in metrics_files.items()},
+        provenance={stage: provenance.read(path) for stage, path in provenance_files.items()},
+        lineage=lineage.read(root, writing="plot"),
+    )
+    _agree(facts, history_file, timing_folder, documents_file)
+    return facts
+
+
+def _with_bpb(table: pd.DataFrame) -> pd.DataFrame:
+    lengths = table["bytes"].where(table["bytes"] > 0)
+    return table.assign(bpb=table["nats"] / math.log(2) / lengths)
+
+
+def _agree(facts: Facts, history_file: Path, timing_folder: Path, documents_file: Path) -> None:
+    """Raise InputError when the files are not of one result: then a picture would mix two runs."""
+    trained, last = facts.metrics["train"]["steps"], int(facts.history["step"].iloc[-1])
+    if trained != last:
+        raise InputError(history_file, f"ends at step {last}, metrics/train.json says {trained} steps", history.REMEDY)
+    timed = int(facts.steps["step"].iloc[-1])
+    if timed != last:
+        raise InputError(timing_folder / "steps.tsv", f"ends at step {timed}, the history at {last}", history.REMEDY)
+    table, said = facts.documents, facts.metrics["evaluate"]["val_bpb"]
+    summed = float(table["nats"].sum() / math.log(2) / max(1, table["bytes"].sum()))
+    if not np.isclose(summed, said, rtol=0, atol=AGREEMENT):
+        raise InputError(
+            documents_file,
+            f"its documents sum to {summed:.6f} bits per byte, metrics/evaluate.json says {said:.6f}",
+            documents.REMEDY,
+        )

@@ -1,0 +1,222 @@
+"""Charts as inline SVG that needs no script: two drawings each, wide and narrow, and a table of the same numbers.
+
+Knows shapes and numbers; colours come from the page's style sheet by class, so that light and dark need one drawing.
+Refuses to know what a chart is about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ratchet.report import series
+from ratchet.report.series import Array
+
+Look = Literal["main", "base", "other", "raw"]
+Write = Callable[[float], str]
+
+TABLE_ROWS = 25
+READOUT_POINTS = 400
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: x and y [N], finite."""
+
+    name: str
+    x: Array
+    y: Array
+    look: Look
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A value to compare with: a dashed line across the chart, at y for curves and at x for bars."""
+
+    name: str
+    value: float
+    look: Look
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a chart shows. `key` is its id in the page; `says` its message in one sentence."""
+
+    key: str
+    title: str
+    says: str
+    x_label: str
+    y_label: str
+    rules: tuple[Rule, ...] = ()
+    from_zero: bool = False
+
+
+class Frame(NamedTuple):
+    """A drawing area: size and margins in SVG units, and the data range that it shows."""
+
+    width: int
+    height: int
+    x: tuple[float, float]
+    y: tuple[float, float]
+    left: int = 52
+    right: int = 10
+    top: int = 12
+    bottom: int = 42
+
+    def at_x(self, value: float) -> float:
+        """The place of a data x."""
+        low, high = self.x
+        return self.left + (value - low) / (high - low) * (self.width - self.left - self.right)
+
+    def at_y(self, value: float) -> float:
+        """The place of a data y."""
+        low, high = self.y
+        return self.height - self.bottom - (value - low) / (high - low) * (self.height - self.top - self.bottom)
+
+
+SIZES = {"wide": (760, 300, 800, 8), "narrow": (360, 260, 300, 4)}
+"""Name → width and height, points of a curve, ticks across. The style sheet shows one of them."""
+
+
+def line_chart(chart: Chart, lines: Sequence[Line]) -> str:
+    """A figure with curves over a common x."""
+    x_range = (float(min(line.x[0] for line in lines)), float(max(line.x[-1] for line in lines)))
+    if x_range[0] == x_range[1]:
+        x_range = (x_range[0] - 1, x_range[1] + 1)
+    levels = np.array([rule.value for rule in chart.rules], dtype=np.float64)
+    y_range = series.span(*(line.y for line in lines), levels, zero=chart.from_zero)
+    drawings = ""
+    for name, (width, height, points, across) in SIZES.items():
+        frame = Frame(width, height, x_range, y_range)
+        curves = "".join(_curve(frame, line, points) for line in lines)
+        rules = "".join(_level(frame, rule) for rule in chart.rules)
+        drawings += _drawing(chart, frame, name, across, curves + rules)
+    names = [(line.name, line.look) for line in lines] + [(rule.name, rule.look) for rule in chart.rules]
+    return _figure(chart, drawings, names, lines[0].x, [(line.name, line.y) for line in lines])
+
+
+def bar_chart(chart: Chart, edges: Array, heights: Array, name: str) -> str:
+    """A figure with touching bars: `edges` [N + 1], `heights` [N]; rules stand upright."""
+    levels = [rule.value for rule in chart.rules]
+    x_range = (min(float(edges[0]), *levels, float(edges[-1])), max(float(edges[-1]), *levels, float(edges[0])))
+    air = (x_range[1] - x_range[0]) * 0.02
+    y_range = series.span(heights, zero=True)
+    drawings = ""
+    for size, (width, height, _, across) in SIZES.items():
+        frame = Frame(width, height, (x_range[0] - air, x_range[1] + air), y_range)
+        bars = "".join(_bar(frame, *bar) for bar in zip(edges[:-1], edges[1:], heights, strict=True))
+        rules = "".join(_upright(frame, rule) for rule in chart.rules)
+        drawings += _drawing(chart, frame, size, across, bars + rules)
+    names: list[tuple[str, Look]] = [(name, "main"), *((rule.name, rule.look) for rule in chart.rules)]
+    centres = (edges[:-1] + edges[1:]) / 2
+    return _figure(chart, drawings, names, centres, [(name, heights)])
+
+
+def _curve(frame: Frame, line: Line, points: int) -> str:
+    x, y = series.thin(line.x, line.y, points)
+    path = "L".join(f"{frame.at_x(a):.1f} {frame.at_y(b):.1f}" for a, b in zip(x, y, strict=True))
+    return f'<path class="curve {line.look}" d="M{path}"/>'
+
+
+def _level(frame: Frame, rule: Rule) -> str:
+    y = frame.at_y(rule.value)
+    return (
+        f'<line class="rule {rule.look}" x1="{frame.left}" x2="{frame.width - frame.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    )
+
+
+def _upright(frame: Frame, rule: Rule) -> str:
+    x = frame.at_x(rule.value)
+    return f'<line class="rule {rule.look}" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
+
+
+def _bar(frame: Frame, left: float, right: float, height: float) -> str:
+    x, y, end = frame.at_x(left), frame.at_y(height), frame.at_x(right)
+    base = frame.at_y(0)
+    return (
+        f'<rect class="bar main" x="{x:.1f}" y="{y:.1f}" width="{max(0.5, end - x - 1):.1f}" height="{base - y:.1f}"/>'
+    )
+
+
+def _drawing(chart: Chart, frame: Frame, size: str, across: int, shapes: str) -> str:
+    """One SVG with axes; the script reads the data ranges from its attributes."""
+    label = escape(f"{chart.title}. {chart.says}")
+    middle = (frame.left + frame.width - frame.right) / 2
+    ranges = f'data-x="{frame.x[0]!r} {frame.x[1]!r}" data-box="{frame.left} {frame.width - frame.right} {frame.top} {frame.height - frame.bottom}"'
+    return (
+        f'<svg class="{size}" viewBox="0 0 {frame.width} {frame.height}" role="img" tabindex="0" aria-label="{label}" {ranges}>'
+        f"{_axes(frame, across)}{shapes}"
+        f'<line class="cross" y1="{frame.top}" y2="{frame.height - frame.bottom}" hidden/>'
+        f'<text class="label" x="{middle:.0f}" y="{frame.height - 6}" text-anchor="middle">{escape(chart.x_label)}</text></svg>'
+    )
+
+
+def _axes(frame: Frame, across: int) -> str:
+    right, floor = frame.width - frame.right, frame.height - frame.bottom
+    parts = []
+    for value in series.ticks(*frame.y, 5):
+        y = frame.at_y(value)
+        parts.append(f'<line class="grid" x1="{frame.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(
+            f'<text class="tick" x="{frame.left - 8}" y="{y + 4:.1f}" text-anchor="end">{series.short(value)}</text>'
+        )
+    for value in series.ticks(*frame.x, across):
+        x = frame.at_x(value)
+        parts.append(f'<line class="grid tickmark" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 5}"/>')
+        parts.append(
+            f'<text class="tick" x="{x:.1f}" y="{floor + 18}" text-anchor="middle">{series.short(value)}</text>'
+        )
+    parts.append(f'<line class="axis" x1="{frame.left}" x2="{right}" y1="{floor}" y2="{floor}"/>')
+    return "".join(parts)
+
+
+def _figure(
+    chart: Chart, drawings: str, names: Sequence[tuple[str, str]], x: Array, columns: Sequence[tuple[str, Array]]
+) -> str:
+    legend = "".join(f'<li class="{look}">{escape(name)}</li>' for name, look in names)
+    return (
+        f'<figure class="chart" id="{escape(chart.key)}"><figcaption><h3>{escape(chart.title)}</h3><p>{escape(chart.says)}</p>'
+        f'<div class="under"><span class="y-label">{escape(chart.y_label)}</span><ul class="legend">{legend}</ul></div></figcaption>'
+        f'{drawings}<output class="readout" aria-live="polite">&nbsp;</output>'
+        f'<script type="application/json">{_numbers(chart, x, columns)}</script>'
+        f"<details><summary>The numbers</summary>{_table(chart, x, columns)}</details></figure>"
+    )
+
+
+def _numbers(chart: Chart, x: Array, columns: Sequence[tuple[str, Array]]) -> str:
+    pick = _spread(len(x), READOUT_POINTS)
+    value = {
+        "label": chart.x_label.partition(" (")[0],
+        "x": [_round(number) for number in x[pick]],
+        "columns": [{"name": name, "y": [_round(number) for number in y[pick]]} for name, y in columns],
+    }
+    return script_json(value)
+
+
+def script_json(value: object) -> str:
+    """JSON that no text within it can end the script element with."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+
+
+def _table(chart: Chart, x: Array, columns: Sequence[tuple[str, Array]]) -> str:
+    pick = _spread(len(x), TABLE_ROWS)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in [chart.x_label, *(name for name, _ in columns)])
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_round(values[i]):,g}</td>" for values in [x, *(y for _, y in columns)]) + "</tr>"
+        for i in pick
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` of `count` positions, evenly spread, the first and the last among them."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.5g}") if value != int(value) else float(int(value))
