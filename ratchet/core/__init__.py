@@ -1,1 +1,1 @@
-"""What all loops share: state that commits atomically, names that seed, identity that is compared. Standard library only."""
+"""What all loops share: state that commits at once, seeds from names, identity that is compared. Stdlib only."""

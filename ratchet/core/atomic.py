@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from ratchet.core.errors import InputError
 
 TEMP_MARK = ".ratchet-tmp-"
 
@@ -64,8 +67,21 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def json_line(value: object, where: object) -> str:
+    """`value` as one canonical line of JSON. Raises InputError naming `where` for NaN, infinity and what is no JSON."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise InputError(where, f"cannot be kept as JSON: {error}", "write null or a string instead") from None
+
+
+def plain(value: object, where: object) -> dict[str, Any]:
+    """A copy of the mapping `value` as reading it back gives it (lists for tuples, strings for keys)."""
+    return json.loads(json_line(value, where))
+
+
 @contextmanager
-def output_file(path: Path) -> Iterator[Path]:
+def output_file(path: Path) -> Generator[Path]:
     """Yield a temp path to write; on success it becomes `path`, on an error it is removed and `path` is as before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temp = temp_beside(path)
@@ -80,8 +96,8 @@ def output_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def output_folder(path: Path) -> Iterator[Path]:
-    """Yield a new empty temp folder; on success it becomes `path` (replacing what was there), on an error it is removed."""
+def output_folder(path: Path) -> Generator[Path]:
+    """Yield an empty temp folder; on success it becomes `path`, replacing what was there; on an error it is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temp = temp_beside(path)
     shutil.rmtree(temp, ignore_errors=True)
@@ -95,7 +111,7 @@ def output_folder(path: Path) -> Iterator[Path]:
 
 
 def publish_folder(temp: Path, path: Path) -> None:
-    """Make the finished folder `temp` durable and move it to `path`, on the same file system; what was there is removed."""
+    """Make the finished folder `temp` durable and move it to `path` beside it; what was there is removed."""
     for item in sorted(temp.rglob("*")):
         if item.is_file():
             fsync_file(item)
@@ -103,22 +119,39 @@ def publish_folder(temp: Path, path: Path) -> None:
             fsync_folder(item)
     fsync_folder(temp)
     if path.exists():
-        old = path.parent / f".{path.name}{TEMP_MARK}old-{os.getpid()}"
-        path.replace(old)
-        temp.replace(path)
-        shutil.rmtree(old)
-    else:
-        temp.replace(path)
+        remove_folder(path)
+    temp.replace(path)
     fsync_folder(path.parent)
 
 
-def sweep(folder: Path) -> list[Path]:
-    """Remove what dead writers left in `folder` (not below it) and return it. Temps of living processes stay."""
+def remove_folder(path: Path) -> None:
+    """Remove the folder `path`; a kill half way leaves a temp for `sweep`, never half a folder under its own name."""
+    old = path.parent / f".{path.name}{TEMP_MARK}old-{os.getpid()}"
+    path.replace(old)
+    shutil.rmtree(old)
+
+
+def sweep(folder: Path, *, alone: bool = False) -> list[Path]:
+    """Remove what dead writers left in `folder` (not below it) and return it. Temps of other living processes stay,
+    unless the caller is `alone` (holds the folder's lock)."""
     swept: list[Path] = []
     for item in folder.glob(f".*{TEMP_MARK}*") if folder.is_dir() else ():
-        pid = int(item.name.rpartition(TEMP_MARK)[2].rpartition("-")[2] or 0)
-        if pid != os.getpid() and Path(f"/proc/{pid}").exists():
+        pid = item.name.rpartition(TEMP_MARK)[2].removeprefix("old-")
+        if not alone and (not pid.isdecimal() or (int(pid) != os.getpid() and _lives(int(pid)))):
             continue
-        shutil.rmtree(item) if item.is_dir() else item.unlink(missing_ok=True)
+        if item.is_dir():
+            shutil.rmtree(item)
+        else:
+            item.unlink(missing_ok=True)
         swept.append(item)
     return swept
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
