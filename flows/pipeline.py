@@ -143,7 +143,7 @@ async def _run(first: str | None, last: str | None, force: tuple[str, ...]) -> i
         print(results(Path.cwd()))
         return 0
     if state.is_failed():
-        code = await state.result(raise_on_failure=False)
+        code = await state.aresult(raise_on_failure=False)
         print(
             f"{state.message}\nnext: mend it and type `ratchet run` (finished stages are not repeated)", file=sys.stderr
         )

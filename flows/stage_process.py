@@ -35,7 +35,7 @@ _WORDS: tuple[tuple[str, Kind], ...] = (
 )
 _EXITED = re.compile(r"failed to run: .* exited with (-?\d+)")
 _ADVICE = re.compile(
-    r"(To track the changes with git|\s+git add |To enable auto staging|\s+dvc config core.autostage|Use `dvc push`|\s*$)"
+    r"(To track the changes with git|\s+git add |To enable auto staging|\s+dvc config core.auto|Use `dvc push`|\s*$)"
 )
 _DVC_SAYS = re.compile(r"(ERROR: failed to reproduce|> |Running stage |Updating lock file|Generating lock file)")
 
