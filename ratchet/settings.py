@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ratchet.core.errors import InputError
@@ -44,7 +44,15 @@ class Settings(BaseSettings):
     )
     runs: Path = Field(Path("runs"), description="folder of the run directories: scratch, ignored by git and DVC")
     hub: str = Field("https://huggingface.co", description="base address datasets are fetched from")
+    hub_token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("RATCHET_HUB_TOKEN", "HF_TOKEN"),
+        description="access token for gated datasets (HF_TOKEN works too); sent to the hub alone, never written",
+    )
+    downloads: Path = Field(Path(".ratchet/downloads"), description="content-addressed cache of fetched files")
     download_workers: int = Field(4, ge=1, description="shards fetched at once")
+    download_attempts: int = Field(6, ge=1, description="tries in a row without progress before a fetch gives up")
+    download_backoff_s: float = Field(1.0, ge=0, description="first wait between two tries, s; doubles, at most 60 s")
 
 
 @cache

@@ -85,7 +85,7 @@ class ShardWriter:
 
 
 def _open_writer(path: Path) -> pq.ParquetWriter:
-    """A writer whose bytes depend on the texts and the pinned pyarrow alone: no schema copy, no statistics, no dictionary."""
+    """A writer whose bytes depend on the texts and the pinned pyarrow alone: no schema copy, statistics, dictionary."""
     return pq.ParquetWriter(
         path,
         SCHEMA,
@@ -127,43 +127,45 @@ def read_documents(folder: Path) -> Iterator[str]:
             yield text
 
 
-def read_texts(path: Path, column: str) -> Iterator[str | None]:
+def read_texts(path: Path, column: str, *, where: object = None) -> Iterator[str | None]:
     """The values of the string column `column` of any parquet file, streamed; None where there is none.
 
-    Raises InputError when the file is no parquet file, is torn, lacks the column, or holds bytes that are not UTF-8.
+    `where` names the file in errors (default: `path`). Raises InputError when it is no parquet file, is torn, lacks
+    the column, or holds bytes that are not UTF-8.
     """
-    with open_parquet(path) as file:
-        check_column(file, column, path)
+    where = where or path
+    with open_parquet(path, where=where) as file:
+        check_column(file, column, where)
         done = 0
         try:
             for batch in file.iter_batches(batch_size=READ_BATCH, columns=[column]):
                 yield from batch.column(0).to_pylist()
                 done += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(path, f"cannot be read after row {done}: {error}", "make or fetch it again") from error
         except UnicodeDecodeError as error:
             what = (
                 f"column {column!r} is not UTF-8 at byte {error.start} of a text in rows {done} to {done + READ_BATCH}"
             )
-            raise InputError(path, what, "write the file again with UTF-8 strings") from error
+            raise InputError(where, what, "write the file again with UTF-8 strings") from error
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(where, f"cannot be read after row {done}: {error}", "make or fetch it again") from error
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
+def open_parquet(path: Path, *, where: object = None) -> pq.ParquetFile:
     """`path` opened for streaming. Raises InputError when it is no whole parquet file."""
     try:
         return pq.ParquetFile(path, memory_map=False, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(path, f"is no whole parquet file: {error}", "make or fetch it again") from error
+        raise InputError(where or path, f"is no whole parquet file: {error}", "make or fetch it again") from error
 
 
-def check_column(file: pq.ParquetFile, column: str, path: Path) -> None:
-    """Raise InputError unless `file` has the string column `column`."""
+def check_column(file: pq.ParquetFile, column: str, where: object) -> None:
+    """Raise InputError unless `file`, called `where`, has the string column `column`."""
     schema = file.schema_arrow
     if column not in schema.names:
         near = difflib.get_close_matches(column, schema.names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"its columns are {', '.join(schema.names) or 'none'}"
-        raise InputError(path, f"has no column {column!r}", hint)
+        raise InputError(where, f"has no column {column!r}", hint)
     kind = schema.field(column).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise InputError(path, f"column {column!r} holds {kind}, not text", "name a column of strings")
+        raise InputError(where, f"column {column!r} holds {kind}, not text", "name a column of strings")

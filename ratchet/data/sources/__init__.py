@@ -1,0 +1,1 @@
+"""Where text comes from: one protocol (`protocol.py`) and four sources, chosen by `prepare.source`."""
