@@ -1,16 +1,20 @@
 """The machine a training process computes on: device, dtype, threads, allocator, deterministic arithmetic.
 
-Knows torch's devices; refuses to know models and data. What it resolves enters the identity of a run (`Device.identity`),
+Knows torch's devices; refuses to know models and data. What it resolves enters a run's identity (`Device.identity`),
 because other hardware, dtypes and thread counts give other bytes; the device *index* does not.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import platform
 import resource
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -30,13 +34,15 @@ NATIVE_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 PUBLISHED_TFLOPS = {"H200": 989.4, "H100": 989.4, "A100": 311.9, "L40S": 362.0, "RTX 4090": 165.2}
 """Dense bfloat16 peaks from the vendors' data sheets, by a part of the device's name; all others are measured."""
 
+STATM = Path("/proc/self/statm")
+
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # malloc.h of glibc
 TOP_PAD_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Device:
-    """One resolved device. `torch_name` is what torch takes; `capability` is the CPU's vector set or the GPU's sm number."""
+    """One resolved device; `capability` is the CPU's vector set or the GPU's sm number."""
 
     kind: Literal["cpu", "cuda", "mps"]
     index: int
@@ -97,7 +103,7 @@ def _cpu_capability() -> str:
 
 
 def resolve_dtype(choice: DtypeChoice, device: Device) -> Dtype:
-    """The dtype of matrix products: `auto` is bfloat16 where the hardware has it (CUDA from sm_80, some CPUs), else float32."""
+    """The dtype of matrix products; `auto` is bfloat16 in hardware (CUDA from sm_80, some CPUs), else float32."""
     if choice != "auto":
         return choice
     if device.kind == "cuda":
@@ -153,6 +159,37 @@ def peak_memory_mb(device: Device) -> float:
         return torch.cuda.max_memory_allocated(device.index) / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def memory_mb(device: Device) -> float:
+    """MiB in use now: by tensors on CUDA, by the resident process elsewhere (its peak where there is no /proc)."""
+    if device.kind == "cuda":
+        return torch.cuda.memory_allocated(device.index) / 2**20
+    try:
+        pages = int(STATM.read_text().split()[1])
+    except FileNotFoundError:
+        return peak_memory_mb(device)
+    return pages * resource.getpagesize() / 2**20
+
+
+@contextmanager
+def exclusive(device: Device) -> Iterator[None]:
+    """Hold a CUDA device alone among Ratchet's processes on this machine, waiting for it; nothing to hold elsewhere.
+
+    The lock is the kernel's, so it ends with its holder, whatever ends that.
+    """
+    if device.kind != "cuda":
+        yield
+        return
+    unit = torch.cuda.get_device_properties(device.index).uuid
+    path = Path(tempfile.gettempdir()) / f"ratchet-gpu-{unit}.lock"
+    with open(os.open(path, os.O_RDWR | (0 if path.exists() else os.O_CREAT), 0o666), "r+") as file:  # noqa: PTH123
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"train: waiting for {device.name}, which another Ratchet process holds ({path})", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def peak_flops(device: Device, dtype: Dtype) -> float:

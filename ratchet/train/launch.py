@@ -1,0 +1,137 @@
+"""From parameters and packed rows to an open run, and from a run to published results.
+
+Shared by the stage `train` and by `python arena/train.py`, so that both are one and the same run when nothing differs.
+Refuses to know how training is done (trainer.py).
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ratchet
+from ratchet.core import atomic
+from ratchet.core.errors import InputError
+from ratchet.core.fingerprint import code_digest, file_digest, import_closure, tree_digest
+from ratchet.core.rundir import RunDirectory, open_run
+from ratchet.data.packing import PackedSplit
+from ratchet.settings import Settings
+from ratchet.train import summary
+from ratchet.train.arena import with_knobs
+from ratchet.train.device import Device, Dtype, exclusive, resolve_device, resolve_dtype
+from ratchet.train.mirror import Mirror, new_identity
+from ratchet.train.parameters import TrainParams
+from ratchet.train.trainer import Ending, Plan, train
+from ratchet.train.training_state import MODEL_FILE
+
+LOOP = "train"
+CONSTRAINTS = Path("constraints.txt")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be trained: parameters, packed training rows, the tokenizer they were made with, the arena's file."""
+
+    params: TrainParams
+    rows: Path
+    tokenizer: Path
+    arena: Path
+
+    def source(self) -> str:
+        """The arena's text with the knobs of the parameters set. Raises InputError for a knob it does not have."""
+        try:
+            text = self.arena.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(self.arena, f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
+        return with_knobs(text, self.params.knobs, self.arena)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where results go. `model`, `timing`: folders; `history`, `metrics`: files."""
+
+    model: Path
+    history: Path
+    timing: Path
+    metrics: Path
+
+
+def identity(request: Request, source: str, device: Device, dtype: Dtype) -> dict[str, Any]:
+    """What decides the bytes of a training, by name. `source`: the arena's text as it will run."""
+    root = Path(ratchet.__file__).resolve().parent.parent
+    sealed = import_closure(Path(__file__).resolve(), root)
+    with tempfile.TemporaryDirectory() as folder:
+        arena = Path(folder) / "arena.py"
+        arena.write_text(source, encoding="utf-8")
+        arena_digest = code_digest([arena])
+    return {
+        "params": request.params.defining(),
+        "inputs": {"rows": tree_digest(request.rows), "tokenizer": tree_digest(request.tokenizer)},
+        "code": {"arena": arena_digest, "trainer": code_digest(sealed)},
+        "constraints": file_digest(CONSTRAINTS) if CONSTRAINTS.is_file() else None,
+        "device": device.identity(dtype),
+    }
+
+
+def train_and_publish(request: Request, outputs: Published, settings: Settings) -> Ending:
+    """Train `request` from where its run stands, and publish to `outputs` when its stop step is reached.
+
+    Raises InputError, and SystemExit 130 or 143 when a signal ended it: committed, nothing published.
+    """
+    device = resolve_device(settings.device, settings.threads)
+    dtype = resolve_dtype(request.params.dtype, device)
+    source, split = request.source(), PackedSplit.load(request.rows)
+    who = identity(request, source, device, dtype)
+    keep = request.params.checkpoint.keep_last
+    with open_run(LOOP, who, request.params.portable(), runs=settings.runs, keep_last=keep) as run:
+        plan = Plan(
+            params=request.params,
+            split=split,
+            source=source,
+            device=device,
+            dtype=dtype,
+            mirror=Mirror(settings.wandb, run.path, who),
+            wandb=new_identity(settings),
+            log_interval=settings.log_interval,
+        )
+        with exclusive(device):
+            ending = train(plan, run)
+        _close(run, ending)
+        publish(run, plan, ending, outputs)
+    return ending
+
+
+def _close(run: RunDirectory, ending: Ending) -> None:
+    """Mark how the run ended; when it was interrupted say how to go on, and end the process."""
+    step, horizon = ending.state.get("step", 0), ending.state.get("horizon_steps", "?")
+    if ending.interrupted:
+        run.end("stopped", f"{ending.interrupted} after step {step} of {horizon}")
+        print(
+            f"train: stopped by {ending.interrupted} after step {step} of {horizon}, which is saved in {run.path}; "
+            f"continue with `dvc repro` or `ratchet resume {run.path}`",
+            file=sys.stderr,
+            flush=True,
+        )
+        raise SystemExit(ending.exit_code)
+    if step < horizon:
+        run.end("stopped", f"train.stop_at: step {step} of {horizon}")
+    else:
+        run.end("finished", f"step {step} of {horizon}")
+
+
+def publish(run: RunDirectory, plan: Plan, ending: Ending, outputs: Published) -> None:
+    """Write the results of `run` at its newest checkpoint to `outputs`, each whole or not at all."""
+    rows = summary.step_rows(run.ledger.rows())
+    spec = plan.spec()
+    with atomic.output_folder(outputs.model) as folder:
+        shutil.copyfile(run.store.blob(MODEL_FILE), folder / "model.safetensors")
+        (folder / "arena.py").write_text(plan.source, encoding="utf-8")
+        described = {name: getattr(spec, name) for name in ("vocab_size", "sequence_len", "dtype", "compile", "seed")}
+        atomic.write_json(folder / "spec.json", described)
+    summary.write_history(outputs.history, rows)
+    summary.write_timing(outputs.timing, rows, summary.timing(ending.state))
+    atomic.write_json(outputs.metrics, summary.metrics(ending.state, rows))

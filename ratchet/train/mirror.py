@@ -1,0 +1,188 @@
+"""Weights & Biases as a mirror of the record: each committed step once, in order, in one run, however often it resumes.
+
+The fsynced record is the truth; this only repeats it, so nothing that goes wrong here may stop or change a training:
+one warning, then silence. Refuses to know models. `wandb` is imported only when the mode is not `disabled`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import psutil
+
+from ratchet.settings import Settings
+
+Mode = Literal["online", "offline", "disabled"]
+
+STEP = "train/step"
+SENT_COLUMNS = ("tokens", "epoch", "loss", "lr_scale", "grad_norm", "tokens_per_s", "memory_mb")
+
+FILE_HEADER = b":W&B\xe1\xbe\x00"
+BLOCK_BYTES = 32 * 1024
+CHUNK = struct.Struct("<IHB")  # checksum, length, kind
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+INIT_SECONDS = 30.0
+WRITER_SECONDS = 15.0
+
+
+class RunIdentity(TypedDict):
+    """Which W&B run a training is; it travels in the checkpoint, so that a resume goes on in the same one."""
+
+    id: str
+    project: str
+    entity: str | None
+
+
+def new_identity(settings: Settings) -> RunIdentity | None:
+    """A fresh W&B run; None when the mode is disabled. Draws from the system, not from any seeded generator."""
+    if settings.wandb == "disabled":
+        return None
+    return {"id": secrets.token_hex(4), "project": settings.wandb_project, "entity": settings.wandb_entity}
+
+
+class Mirror:
+    """Sends committed rows to one W&B run. Starts on the first row, and skips what the run already holds."""
+
+    def __init__(self, mode: Mode, folder: Path, config: Mapping[str, Any]) -> None:
+        self._mode, self._folder, self._config = mode, folder, dict(config)
+        self._run: Any = None
+        self._held: set[int] = set()
+        self._last = 0
+        self._broken = mode == "disabled"
+
+    def send(self, identity: RunIdentity | None, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Send those of `rows` (committed, in order of step) that have not been sent."""
+        new = [row for row in rows if row["step"] > self._last]
+        if self._broken or identity is None or not new:
+            return
+        try:
+            self._run = self._run or self._start(identity)
+            for row in new:
+                if row["step"] not in self._held:
+                    values = {f"train/{name}": row[name] for name in SENT_COLUMNS if row[name] is not None}
+                    self._run.log({STEP: row["step"], **values}, step=row["step"], commit=True)
+                self._last = row["step"]
+        except Exception as error:  # noqa: BLE001  (the boundary: whatever a mirror raises, a training goes on)
+            self._give_up(error)
+
+    def close(self, exit_code: int = 0) -> None:
+        """End the process' part of the run; W&B writes out what it holds."""
+        if self._broken or self._run is None:
+            return
+        try:
+            self._run.finish(exit_code=exit_code, quiet=True)
+        except Exception as error:  # noqa: BLE001  (the same boundary)
+            self._give_up(error)
+        self._run = None
+
+    def _start(self, identity: RunIdentity) -> Any:
+        self._held = recorded_steps(self._folder, identity["id"])
+        if self._mode == "online":
+            try:
+                return self._online(identity)
+            except Exception as error:  # noqa: BLE001  (no key, no network: the record can be synced later)
+                print(f"train: W&B: {_first_line(error)}; going on offline", file=sys.stderr, flush=True)
+        return self._open(identity, "offline")
+
+    def _online(self, identity: RunIdentity) -> Any:
+        import wandb
+
+        if not wandb.Api().api_key:
+            raise ConnectionError("no API key; `wandb login` or set WANDB_API_KEY")
+        run = self._open(identity, "online")
+        self._held = set(range(run.starting_step))  # the server's word: what was never uploaded is sent again
+        return run
+
+    def _open(self, identity: RunIdentity, mode: Literal["online", "offline"]) -> Any:
+        import wandb
+
+        quiet = wandb.Settings(
+            x_transaction_log_flush_interval=1,  # at the default of 15 s a kill loses every row
+            x_disable_stats=True,
+            console="off",
+            silent=True,
+            init_timeout=INIT_SECONDS,
+        )
+        run = wandb.init(**identity, mode=mode, dir=self._folder, config=self._config, resume="allow", settings=quiet)
+        run.define_metric(STEP)
+        run.define_metric("train/*", step_metric=STEP)
+        return run
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken = True
+        print(
+            f"train: W&B: {_first_line(error)}; training goes on without its mirror, the record is complete",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def recorded_steps(folder: Path, run_id: str) -> set[int]:
+    """The steps that the offline files below `folder` hold for run `run_id`. Waits for a dead run's writer to end."""
+    files = sorted(folder.glob(f"wandb/*run-*-{run_id}/run-{run_id}.wandb"))
+    _wait_for_writer(files)
+    return {step for file in files for step in history_steps(file)}
+
+
+def _wait_for_writer(files: list[Path]) -> None:
+    """W&B's own process outlives a killed training for a moment and may still append."""
+    names = {str(file.resolve()) for file in files}
+    deadline = time.monotonic() + WRITER_SECONDS
+    while names and time.monotonic() < deadline and names & _open_files():
+        time.sleep(0.1)
+
+
+def _open_files() -> set[str]:
+    held: set[str] = set()
+    for process in psutil.process_iter(["name"]):
+        if "wandb-core" in (process.info["name"] or "") or "gpu_stats" in (process.info["name"] or ""):
+            try:
+                held |= {file.path for file in process.open_files()}
+            except psutil.Error:
+                continue
+    return held
+
+
+def history_steps(file: Path) -> Iterator[int]:
+    """The step of each history record in a `.wandb` file, in order; a torn end is passed over."""
+    from google.protobuf.message import DecodeError
+    from wandb.proto import wandb_internal_pb2
+
+    for data in _records(file.read_bytes()):
+        record: Any = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]  (made at import)
+        try:
+            record.ParseFromString(data)
+        except DecodeError:
+            return
+        if record.WhichOneof("record_type") == "history":
+            yield record.history.step.num
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """The records of a LevelDB-style log: blocks of 32 KiB, a record being one chunk or first, middle …, last."""
+    if not data.startswith(FILE_HEADER):
+        return
+    at, parts = len(FILE_HEADER), []
+    while at + CHUNK.size <= len(data):
+        if BLOCK_BYTES - at % BLOCK_BYTES < CHUNK.size:
+            at += BLOCK_BYTES - at % BLOCK_BYTES
+            continue
+        _, length, kind = CHUNK.unpack_from(data, at)
+        body = data[at + CHUNK.size : at + CHUNK.size + length]
+        if len(body) < length or kind not in (FULL, FIRST, MIDDLE, LAST):
+            return
+        at += CHUNK.size + length
+        parts = [body] if kind in (FULL, FIRST) else [*parts, body]
+        if kind in (FULL, LAST):
+            yield b"".join(parts)
