@@ -6,7 +6,8 @@ Knows YAML and pydantic; refuses to know any stage.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -28,9 +29,9 @@ P = TypeVar("P", bound=Params)
 
 
 def read_document(path: Path = PARAMS_FILE) -> dict[str, Any]:
-    """The whole of a params or profile file as a mapping. Raises InputError when it is missing, no YAML, or no mapping."""
+    """The whole of a params or profile file. Raises InputError when it is missing, not YAML, or not a mapping."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(path, "no such file", "run in the project's folder, or `git checkout` the file") from None
     except UnicodeDecodeError as error:
@@ -44,6 +45,20 @@ def read_document(path: Path = PARAMS_FILE) -> dict[str, Any]:
     return document
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 numbers, as DVC reads the same file: PyYAML alone takes `1e-3` for a text."""
+
+
+_Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of one YAML document. Raises yaml.YAMLError."""
+    return yaml.load(text, Loader=_Loader)
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `over` laid on it: mappings merge key by key, everything else is replaced. Neither is changed."""
     merged = dict(base)
@@ -54,20 +69,42 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """`train.horizon.value=20` as a nested mapping; the value is read as YAML. Raises InputError when it is no assignment."""
+    """`train.horizon.value=20` as a nested mapping; the value is YAML. Raises InputError when it is no assignment."""
     dotted, equals, value = text.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise InputError("-S", f"{text!r} is no assignment", "write `-S section.key=value`")
-    nested: Any = yaml.safe_load(value) if value else None
+    try:
+        nested: Any = parse_yaml(value) if value else None
+    except yaml.YAMLError:
+        raise InputError("-S", f"the value of {text!r} is not YAML", "quote it: -S 'key=\"value\"'") from None
     for key in reversed(keys):
         nested = {key: nested}
     return nested
 
 
 def load(section: str, model: type[P], path: Path = PARAMS_FILE) -> P:
-    """The validated `section` of the params file. Raises InputError that names the key, the value, and the nearest valid key."""
-    return validate(read_document(path).get(section) or {}, section, model, path)
+    """The validated `section` of the params file; an empty one takes every default.
+
+    Raises InputError that names the key, the value, and the nearest valid key.
+    """
+    document = read_document(path)
+    if section not in document:
+        raise InputError(path, f"has no section {section!r}", _nearest(section, document, f"add `{section}: {{}}`"))
+    values = document[section]
+    if values is not None and not isinstance(values, dict):
+        raise InputError(path, f"{section} = {_short(values)} is not a mapping", "write `key: value` lines below it")
+    return validate(values or {}, section, model, path)
+
+
+def _nearest(name: str, names: Iterable[object], otherwise: str) -> str:
+    near = difflib.get_close_matches(name, [str(known) for known in names], n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else otherwise
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def validate(values: Mapping[str, Any], section: str, model: type[P], path: Path = PARAMS_FILE) -> P:
@@ -80,13 +117,12 @@ def validate(values: Mapping[str, Any], section: str, model: type[P], path: Path
         more = f" (and {len(others)} more)" if others else ""
         if first["type"] == "extra_forbidden":
             names = _names_at(model, first["loc"][:-1])
-            near = difflib.get_close_matches(str(first["loc"][-1]), names, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"the keys here are {', '.join(sorted(names))}"
+            hint = _nearest(str(first["loc"][-1]), names, f"the keys here are {', '.join(sorted(names))}")
             raise InputError(path, f"unknown key {dotted!r}{more}", hint) from None
         if first["type"] == "missing":
             raise InputError(path, f"key {dotted!r} is missing{more}", "add it") from None
         message = first["msg"][0].lower() + first["msg"][1:]
-        raise InputError(path, f"{dotted} = {first['input']!r}{more}: {message}", "change the value") from None
+        raise InputError(path, f"{dotted} = {_short(first['input'])}{more}: {message}", "change the value") from None
 
 
 def _names_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

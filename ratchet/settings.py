@@ -6,6 +6,7 @@ default. Nothing here may reach a fingerprint or a result. `child_environment` i
 
 from __future__ import annotations
 
+import difflib
 import os
 from functools import cache
 from pathlib import Path
@@ -16,23 +17,25 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ratchet.core.errors import InputError
 
+PREFIX = "RATCHET_"
 QUIET_TOOLS = {
     "DO_NOT_TRACK": "1",
     "DVC_NO_ANALYTICS": "1",
     "MPLBACKEND": "Agg",
+    "PYTHONUTF8": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
 }
-"""What keeps the tools below Ratchet from phoning home, from drawing on a screen, and from losing a lease."""
+"""What keeps the tools below Ratchet from phoning home, drawing on a screen, losing a lease, misreading UTF-8."""
 
 
 class Settings(BaseSettings):
     """One process' settings. Fields: where it runs, who it talks to, how much it says."""
 
-    model_config = SettingsConfigDict(env_prefix="RATCHET_", env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:INDEX or mps; auto takes cuda when there is one")
     threads: int = Field(0, ge=0, description="CPU threads for torch; 0 = as many as the cpuset allows")
@@ -43,6 +46,12 @@ class Settings(BaseSettings):
         1, ge=1, description="write one line of training progress every N steps when not on a terminal"
     )
     runs: Path = Field(Path("runs"), description="folder of the run directories: scratch, ignored by git and DVC")
+    resume_run: Path | None = Field(
+        None, description="run that must continue (`ratchet resume` sets it); null = by inputs"
+    )
+    resume: Literal["newest", "auto"] = Field("newest", description="auto: a damaged newest checkpoint gives way")
+    adopt_code: bool = Field(False, description="with resume_run: continue under changed code, recorded")
+    allow_inexact: bool = Field(False, description="with resume_run: accept another device kind, dtype or thread count")
     hub: str = Field("https://huggingface.co", description="base address datasets are fetched from")
     hub_token: SecretStr | None = Field(
         None,
@@ -52,17 +61,24 @@ class Settings(BaseSettings):
     downloads: Path = Field(Path(".ratchet/downloads"), description="content-addressed cache of fetched files")
     download_workers: int = Field(4, ge=1, description="shards fetched at once")
     download_attempts: int = Field(6, ge=1, description="tries in a row without progress before a fetch gives up")
+    image_digest: str | None = Field(None, description="digest of the container image this runs in, for provenance")
     download_backoff_s: float = Field(1.0, ge=0, description="first wait between two tries, s; doubles, at most 60 s")
 
 
 @cache
 def settings() -> Settings:
-    """This process' settings. Raises InputError naming the variable when one is wrong."""
+    """This process' settings. Raises InputError naming the variable when one is wrong or unknown."""
+    known = [PREFIX + name.upper() for name in Settings.model_fields]
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"unset it; there are {', '.join(known)}"
+            raise InputError("environment", f"unknown setting {name}={os.environ[name]!r}", hint)
     try:
         return Settings()  # pyright: ignore[reportCallIssue]  (every field has a default)
     except ValidationError as error:
         first = error.errors()[0]
-        name = "RATCHET_" + str(first["loc"][0]).upper()
+        name = PREFIX + str(first["loc"][0]).upper().removeprefix(PREFIX)
         raise InputError(
             "environment", f"{name}={first['input']!r}: {first['msg'].lower()}", f"change or unset {name}"
         ) from None

@@ -6,6 +6,7 @@ Knows how a stage's process starts and ends; refuses to know what any stage does
 from __future__ import annotations
 
 import errno
+import platform
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ from typing import Generic, NamedTuple, TypeVar
 from ratchet import params as params_file
 from ratchet.core import atomic
 from ratchet.core.errors import InputError, RatchetError
+from ratchet.core.provenance import collect
+from ratchet.settings import settings
+
+RESULTS_IN_GIT = ("dvc.lock", "metrics")
+"""What running stages changes in a checkout: it does not make the code dirty."""
 
 P = TypeVar("P", bound=params_file.Params)
 I = TypeVar("I", bound=NamedTuple)  # noqa: E741  (P, I, O: params, inputs, outputs)
@@ -41,6 +47,7 @@ class Stage(Generic[P, I, O]):
         for folder in {Path(path).parent for path in self.outputs}:
             atomic.sweep(folder)
         self.run(values, self.inputs, self.outputs)
+        write_provenance(self.name, self.outputs)
 
 
 def require(paths: Iterable[Path], where: str) -> None:
@@ -48,6 +55,24 @@ def require(paths: Iterable[Path], where: str) -> None:
     for path in paths:
         if not Path(path).exists():
             raise InputError(where, f"input {path} does not exist", "run the stage that makes it: `dvc repro`")
+
+
+def write_provenance(stage: str, outputs: NamedTuple) -> None:
+    """Write where the results of `stage` come from to `outputs.provenance`, if it has that field."""
+    path: Path | None = getattr(outputs, "provenance", None)
+    if path is None:
+        return
+    torch = sys.modules.get("torch")  # loaded only by the stages that compute with it
+    on_gpu = bool(torch and torch.cuda.is_initialized())
+    facts = collect(
+        Path.cwd(),
+        image_digest=settings().image_digest,
+        exclude=RESULTS_IN_GIT,
+        stage=stage,
+        device=torch.cuda.get_device_name() if torch and on_gpu else f"cpu ({platform.machine()})",
+        threads=torch.get_num_threads() if torch else 1,
+    )
+    atomic.write_json(path, facts)
 
 
 def guarded(where: str, body: Callable[[], None]) -> int:

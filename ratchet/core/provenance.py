@@ -42,7 +42,7 @@ def collect(
 def _git_state(root: Path, exclude: list[str]) -> dict[str, Any]:
     where = [".", *exclude]
     commit = _git(root, "rev-parse", "HEAD")
-    diff = _git(root, "diff", "--binary", "HEAD", "--", *where)
+    diff = _git(root, "diff", "--binary", "--no-ext-diff", "HEAD", "--", *where)
     if commit is None or diff is None:
         return {"commit": None, "dirty": None, "dirty_diff_sha256": None}
     untracked = (_git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *where) or b"").split(b"\0")
