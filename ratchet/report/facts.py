@@ -15,16 +15,20 @@ import numpy as np
 import pandas as pd
 
 from ratchet.core.errors import InputError
+from ratchet.data.documents import read_documents
 from ratchet.report import lineage, series
 from ratchet.tables import documents, history, metrics, provenance, timing
 
 AGREEMENT = 1e-6
 """How far, in bits per byte, the documents' sum may lie from the metric: the judge sums in float64."""
 
+BEGINNING = 110
+"""Characters of a document that are shown."""
+
 
 @dataclass(frozen=True)
 class Facts:
-    """One result. `documents` carries, beside its own columns, `bpb` (NaN for a document without bytes)."""
+    """One result. `documents` carries, beside its own columns, `bpb` (NaN without bytes) and `beginning` (its first words)."""
 
     history: pd.DataFrame
     steps: pd.DataFrame
@@ -48,6 +52,7 @@ def read(
     history_file: Path,
     timing_folder: Path,
     documents_file: Path,
+    texts_folder: Path,
     metrics_files: Mapping[str, Path],
     provenance_files: Mapping[str, Path],
     root: Path,
@@ -57,7 +62,7 @@ def read(
         history=history.read(history_file),
         steps=timing.read_steps(timing_folder / "steps.tsv"),
         timing=timing.read_summary(timing_folder / "summary.json"),
-        documents=_with_bpb(documents.read(documents_file)),
+        documents=_described(documents.read(documents_file), documents_file, texts_folder),
         metrics={stage: metrics.read(path) for stage, path in metrics_files.items()},
         provenance={stage: provenance.read(path) for stage, path in provenance_files.items()},
         lineage=lineage.read(root, writing="plot"),
@@ -66,9 +71,23 @@ def read(
     return facts
 
 
-def _with_bpb(table: pd.DataFrame) -> pd.DataFrame:
+def _described(table: pd.DataFrame, path: Path, texts_folder: Path) -> pd.DataFrame:
+    """`table` with each document's bits per byte and how its text begins."""
+    beginnings = [_beginning(text) for text in read_documents(texts_folder)]
+    last = int(table["document"].iloc[-1])
+    if last >= len(beginnings):
+        what = f"names document {last}, {texts_folder} holds {len(beginnings)} (the first is 0)"
+        raise InputError(path, what, documents.REMEDY)
     lengths = table["bytes"].where(table["bytes"] > 0)
-    return table.assign(bpb=table["nats"] / math.log(2) / lengths)
+    return table.assign(
+        bpb=table["nats"] / math.log(2) / lengths, beginning=[beginnings[number] for number in table["document"]]
+    )
+
+
+def _beginning(text: str) -> str:
+    """The first words of `text` on one line."""
+    line = " ".join(text[: 2 * BEGINNING].split())
+    return line if len(line) <= BEGINNING else line[: BEGINNING - 1].rstrip() + "…"
 
 
 def _agree(facts: Facts, history_file: Path, timing_folder: Path, documents_file: Path) -> None:

@@ -16,6 +16,49 @@ from ratchet.core.errors import InputError
 from ratchet.tables import records
 from ratchet.tables.rules import number, text
 
+SPLITS = ("train", "val", "test")
+
+PREPARE = DataFrameSchema(
+    {
+        "corpus": text("name of the corpus"),
+        "source": text("kind of source it came from"),
+        "licence": text("licence of its text"),
+        "sha256": text("hash of the corpus' files"),
+        "documents": number("documents kept, all splits", low=1, whole=True),
+        "bytes": number("their UTF-8 bytes", low=1, whole=True),
+        **{f"splits.{s}.documents": number(f"documents of the {s} split", low=1, whole=True) for s in SPLITS},
+        **{f"splits.{s}.bytes": number(f"UTF-8 bytes of the {s} split", low=1, whole=True) for s in SPLITS},
+        "dropped.duplicates_within": number("exact duplicates left out, seen in the same split", low=0, whole=True),
+        "dropped.duplicates_across": number("exact duplicates left out, seen in another split", low=0, whole=True),
+        "dropped.empty": number("documents without text, left out", low=0, whole=True),
+    },
+    name="metrics/prepare.json",
+    description="The manifest of the corpus; written by `prepare`.",
+)
+
+TOKENIZER = DataFrameSchema(
+    {
+        "vocab_size": number("token ids, the 4 specials among them", low=1, whole=True),
+        "documents": number("documents that merges were learnt from", low=1, whole=True),
+        "characters": number("characters of them", low=1, whole=True),
+        "longest_token_bytes": number("bytes of the longest token", low=1, whole=True),
+    },
+    name="metrics/tokenizer.json",
+    description="What the vocabulary was learnt from; written by `tokenizer`.",
+)
+
+PACK = DataFrameSchema(
+    {
+        **{f"{s}.documents": number(f"documents of the {s} split", low=1, whole=True) for s in SPLITS},
+        **{f"{s}.rows": number(f"rows of the {s} split", low=1, whole=True) for s in SPLITS},
+        **{
+            f"{s}.utilisation": number(f"share of the {s} rows' places that hold tokens", low=0, high=1) for s in SPLITS
+        },
+    },
+    name="metrics/pack.json",
+    description="How well the rows are filled, per split; written by `pack`.",
+)
+
 TRAIN = DataFrameSchema(
     {
         "steps": number("optimizer steps trained", low=1, whole=True),
@@ -45,7 +88,13 @@ EVALUATE = DataFrameSchema(
     description="What the sealed judge found; written by `evaluate`.",
 )
 
-SCHEMAS: Mapping[str, DataFrameSchema] = {"train": TRAIN, "evaluate": EVALUATE}
+SCHEMAS: Mapping[str, DataFrameSchema] = {
+    "prepare": PREPARE,
+    "tokenizer": TOKENIZER,
+    "pack": PACK,
+    "train": TRAIN,
+    "evaluate": EVALUATE,
+}
 
 
 def validate(stage: str, value: Any, *, where: Path | str | None = None) -> dict[str, Any]:

@@ -1,0 +1,71 @@
+"""The report: one HTML page that holds everything it shows and asks no network for anything.
+
+Knows the order of the page; refuses to know where the facts come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+from ratchet.report import sections
+from ratchet.report.facts import Facts
+from ratchet.report.palette import DARK, LIGHT, Palette
+
+HERE = Path(__file__).parent
+
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+"""The browser itself refuses whatever the page would fetch."""
+
+
+def build(facts: Facts, *, smoothing: float, documents: int) -> str:
+    """The page of one result: the same facts give the same text.
+
+    `smoothing`: share of the run that the bold curves average over. `documents`: rows of its table; 0 = all.
+    """
+    parts = [
+        ("Training", "What the optimizer saw, step by step.", sections.training(facts, smoothing)),
+        ("Speed", "Measured on this machine; a rerun gives other figures.", sections.speed(facts, smoothing)),
+        ("Documents", "Every validation document, judged once, outside the model’s process.", sections.documents(facts, documents)),
+        ("Data", "What the stages before training recorded.", sections.data(facts)),
+        ("Lineage", "Which stage read what: an arrow is a file or folder. The codes begin DVC’s hashes.", sections.lineage(facts)),
+        ("Provenance", "Which code, environment and machine made each part.", sections.provenance(facts)),
+        ("Reproduce", "The commands that make this very result again.", sections.reproduce(facts)),
+    ]  # fmt: skip
+    links = "".join(f'<li><a href="#{title.lower()}">{title}</a></li>' for title, _, _ in parts)
+    body = "".join(
+        f'<section id="{title.lower()}" aria-labelledby="{title.lower()}-title">'
+        f'<h2 id="{title.lower()}-title">{title}</h2><p>{says}</p>{inside}</section>'
+        for title, says, inside in parts
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">
+<title>Ratchet: {facts.metrics["evaluate"]["val_bpb"]:.4f} bits per byte</title>
+<style>{_colours(":root", LIGHT)}
+@media (prefers-color-scheme: dark) {{ {_colours(":root", DARK)} }}
+@media print {{ {_colours(":root", LIGHT)} }}
+{(HERE / "page.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<a class="skip" href="#result">Skip to the result</a>
+<nav aria-label="Sections"><ul><li><b>Ratchet</b></li>{links}</ul></nav>
+<main>
+<header id="result"><h1>Result of one run</h1>{sections.result(facts)}</header>
+{sections.figures(facts)}
+{body}
+<footer>Written by the stage <code>plot</code>. This page is complete: it loads nothing.</footer>
+</main>
+<script>{(HERE / "page.js").read_text(encoding="utf-8")}</script>
+</body>
+</html>
+"""
+
+
+def _colours(selector: str, palette: Palette) -> str:
+    values = "; ".join(f"--{field.name}: {getattr(palette, field.name)}" for field in fields(palette))
+    return f"{selector} {{ {values} }}"

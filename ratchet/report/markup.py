@@ -1,0 +1,106 @@
+"""Small pieces of HTML: pairs, tables, cards. Every text that comes in is escaped here, once.
+
+Knows elements; refuses to know what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from ratchet.report import series
+
+
+class Card(NamedTuple):
+    """A figure with its name above and a remark below."""
+
+    name: str
+    value: str
+    remark: str
+
+
+class Column(NamedTuple):
+    """A column of a table that sorts: `text` columns are read from the left."""
+
+    name: str
+    text: bool = False
+
+
+def cards(items: Iterable[Card]) -> str:
+    """A row of cards."""
+    return '<dl class="cards">' + "".join(
+        f"<div><dt>{escape(c.name)}</dt><dd>{escape(c.value)}<small>{escape(c.remark)}</small></dd></div>" for c in items
+    ) + "</dl>"  # fmt: skip
+
+
+def pairs(title: str, values: Mapping[str, Any]) -> str:
+    """A panel of names and values."""
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(written(value))}</dd>" for name, value in values.items())
+    return f'<div class="panel"><h3>{escape(title)}</h3><dl class="pairs">{rows}</dl></div>'
+
+
+def sortable(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, caption: str, sorted_by: int) -> str:
+    """A table whose head sorts it (largest first in column `sorted_by` now); numbers carry their full value."""
+    heads = "".join(_head(column, index == sorted_by) for index, column in enumerate(columns))
+    body = "".join(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows)
+    # A region that scrolls must be reachable by keyboard: tabindex 0 and a name.
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str) -> str:
+    """A table of HTML cells (already escaped) that is only read; the first cell of a row is its name."""
+    head = "".join(f'<th scope="col" class="text">{escape(name)}</th>' for name in heads)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td class=text>{cell}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def command(text: str) -> str:
+    """A block of commands with a button that copies it."""
+    return (
+        f'<div class="command"><pre><code>{escape(text)}</code></pre><button type="button" hidden>Copy</button></div>'
+    )
+
+
+def details(summary: str, inside: str) -> str:
+    """A part that opens on demand; `inside` is HTML."""
+    return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
+
+
+def written(value: object) -> str:
+    """A value as a person reads it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return series.short(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {written(leaf)}" for key, leaf in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(written, value)) or "–"
+    return str(value)
+
+
+def _head(column: Column, is_sorted: bool) -> str:
+    order = ' aria-sort="descending"' if is_sorted else ""
+    kind, look = ("text", ' class="text"') if column.text else ("number", "")
+    return f'<th scope="col" data-type="{kind}"{look}{order}><button type="button">{escape(column.name)}</button></th>'
+
+
+def _cell(column: Column, value: object) -> str:
+    if column.text:
+        return f'<td class="text">{escape(str(value))}</td>'
+    shown = f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+    return f'<td data-value="{value!r}">{shown}</td>'
