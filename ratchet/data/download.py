@@ -26,7 +26,6 @@ from ratchet.core import atomic
 from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.data.transfer import Offer, RefusedError, TryAgainError, read_offer, wait_before_retry
 
-CHUNK_BYTES = 1 << 20
 PROGRESS_BYTES = 1 << 20
 """A try that brought this much more does not count against the attempts, so that a big file comes over a bad line."""
 TIMEOUT_S = 30.0
@@ -137,9 +136,8 @@ class _Fetch:
         return Fetched(self.wanted.name, path, known["size"], known["sha256"], known["revision"])
 
     def _retry(self) -> Fetched:
-        patience, tries = self.downloads.patience, 0
+        patience, tries, furthest = self.downloads.patience, 0, self._part_size()
         while True:
-            before = self._part_size()
             try:
                 return self._try_once()
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
@@ -149,7 +147,9 @@ class _Fetch:
             except (TryAgainError, httpx.RequestError) as error:
                 reason = str(error) or type(error).__name__
                 asked = error.retry_after_s if isinstance(error, TryAgainError) else None
-            tries = 0 if self._part_size() - before >= PROGRESS_BYTES else tries + 1
+            moved_on = self._part_size() >= furthest + PROGRESS_BYTES  # beyond any try before, so that it must end
+            furthest = max(furthest, self._part_size())
+            tries = 0 if moved_on else tries + 1
             if tries >= patience.attempts or (asked or 0) > patience.longest_retry_after_s:
                 raise self._give_up(reason, asked)
             pause = wait_before_retry(self.wanted.url, tries, asked, patience.backoff_s, patience.longest_wait_s)
@@ -198,7 +198,7 @@ class _Fetch:
         with self.part.open("r+b" if offer.start else "wb") as file:
             file.truncate(offer.start)
             file.seek(offer.start)
-            for chunk in response.iter_bytes(CHUNK_BYTES):
+            for chunk in response.iter_raw():  # as they arrive: a chunk size would lose the last bytes of a cut
                 if self.stop.is_set():
                     raise InfrastructureError(self.wanted.name, "stopped because another file failed", "run again")
                 file.write(chunk)
