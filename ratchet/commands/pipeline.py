@@ -1,0 +1,154 @@
+"""`ratchet run`, `status`, `resume`: what is up to date, and handing the rest to the flow."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ratchet.commands.project import REPORT, ago, enter_copy, enter_project, print_json, print_table, say_next
+from ratchet.commands.runs import describe, find_run
+from ratchet.copies import copies
+from ratchet.core.errors import InputError
+from ratchet.core.rundir import list_runs
+from ratchet.dag import Dag, Node, read_dag
+from ratchet.settings import child_environment, settings
+
+
+def run(
+    *, profile: str | None, overrides: Sequence[str], first: str | None, last: str | None, force: Sequence[str],
+    dry_run: bool,
+) -> None:  # fmt: skip
+    """Bring the pipeline up to date: here, or in a copy when there is a profile or an override."""
+    project = enter_project()
+    if profile is not None or overrides:
+        enter_copy(project, profile, overrides)
+    dag = read_dag(Path.cwd())
+    chosen = dag.chosen(first=first, last=last)
+    stale = dag.stale(chosen, forced=[dag[name].name for name in force])
+    if dry_run:
+        _print_plan(chosen, stale)
+    elif not stale:
+        print(f"up to date: {', '.join(node.name for node in chosen)}")
+        _print_results()
+    else:
+        start_flow(project, first=first, last=last, force=force)
+
+
+def _print_plan(chosen: Sequence[Node], stale: Mapping[str, Sequence[str]]) -> None:
+    rows = [(node.name, "would run" if node.name in stale else "up to date", _why(stale.get(node.name, ())))
+            for node in chosen]  # fmt: skip
+    print_table(("stage", "", "why"), rows)
+    say_next("ratchet run" if stale else "ratchet report --open")
+
+
+def _why(reasons: Sequence[str]) -> str:
+    more = f" and {len(reasons) - 4} more" if len(reasons) > 4 else ""
+    return "; ".join(reasons[:4]) + more
+
+
+def _print_results() -> None:
+    metrics = Path("metrics/evaluate.json")
+    if metrics.is_file():
+        values = json.loads(metrics.read_text(encoding="utf-8"))
+        print("".join(f"{key}: {values[key]}\n" for key in ("val_bpb", "ngram_bpb") if key in values), end="")
+    if REPORT.is_file():
+        print(f"report: {REPORT}")
+    say_next("ratchet report --open")
+
+
+def start_flow(
+    project: Path, *, first: str | None = None, last: str | None = None, force: Sequence[str] = (), **variables: str
+) -> NoReturn:
+    """Become the flow, in the working directory: signals and exit code are then its own.
+
+    `variables`: of the environment, for the stages.
+    """
+    command = [sys.executable, "-m", "flows.pipeline"]
+    command += ["--from", first] if first else []
+    command += ["--until", last] if last else []
+    for name in force:
+        command += ["--force", name]
+    sys.stdout.flush()
+    downloads = str((project / settings().downloads).resolve())  # one cache for the project and its copies
+    os.execve(sys.executable, command, child_environment(**{"RATCHET_DOWNLOADS": downloads, **variables}))
+
+
+def resume(name: str, *, adopt_code: bool, allow_inexact: bool) -> None:
+    """Continue the run `name` by running its stage; refused when something but portable keys differs."""
+    project = enter_project()
+    found = find_run(name, settings().runs)
+    if not found.resumable:
+        raise InputError(found.path, f"cannot be resumed: {found.state}, {found.why}", "see `ratchet status`")
+    dag = read_dag(project)
+    node = dag[found.loop]
+    stale = dag.stale(dag.nodes)
+    start_flow(
+        project,
+        force=() if node.name in stale else (node.name,),
+        RATCHET_RESUME_RUN=str(found.path),
+        RATCHET_ADOPT_CODE=str(adopt_code).lower(),
+        RATCHET_ALLOW_INEXACT=str(allow_inexact).lower(),
+    )
+
+
+def status(*, as_json: bool) -> None:
+    """What is up to date, what would run and why, and every run. Works while a stage runs."""
+    project = enter_project()
+    dag = read_dag(project)
+    stages = stage_states(dag)
+    runs = [describe(run) for run in list_runs(settings().runs)]
+    there = [item.name for item in copies(project)]
+    if as_json:
+        print_json({"stages": stages, "runs": runs, "copies": there})
+        return
+    print_table(("stage", "state", "why"), [(row["stage"], row["state"], _why(row["why"])) for row in stages])
+    if runs:
+        print()
+        print_table(
+            ("run", "state", "steps", "age", ""),
+            [(f"{r['loop']}/{r['fingerprint']}", r["state"], r["seq"], ago(r["age_s"]), r["why"]) for r in runs],
+        )
+    if there:
+        print(f"\ncopies: {', '.join(there)}")
+    print()
+    say_next(_next_command(stages, runs))
+
+
+def stage_states(dag: Dag) -> list[dict[str, Any]]:
+    """One mapping a stage: stage, state (running, changed, waiting, up to date), why, pid, elsewhere."""
+    stale = dag.stale(dag.nodes)
+    rows: list[dict[str, Any]] = []
+    for node in dag.nodes:
+        state, why = "up to date", list(stale.get(node.name, ()))
+        if node.running:
+            state, why = "running", [f"pid {node.running}"]
+        elif node.name in stale:
+            state = "changed" if node.changes else "waiting"
+        elif elsewhere := _made_elsewhere(node):
+            why = [f"made on {elsewhere}: equal bytes are promised on one platform only"]
+        rows.append({"stage": node.name, "state": state, "why": why, "pid": node.running})
+    return rows
+
+
+def _made_elsewhere(node: Node) -> str | None:
+    """The platform that a stage's provenance names, when it is not this one."""
+    for path in node.outs:
+        if path.name.endswith("provenance.json") and path.is_file():
+            made = json.loads(path.read_text(encoding="utf-8")).get("platform")
+            return made if made and made != platform.platform() else None
+    return None
+
+
+def _next_command(stages: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> str:
+    for row in stages:
+        if row["state"] == "running":
+            return f"ratchet logs {row['stage']} --follow"
+    if any(row["state"] != "up to date" for row in stages):
+        going_on = any(run["resumable"] for run in runs)
+        return "ratchet run" + (" (a run whose inputs are the same continues where it stopped)" if going_on else "")
+    return "ratchet report --open"

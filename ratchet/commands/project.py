@@ -1,0 +1,81 @@
+"""The project a command is about: its folder, its copies, and what to type next.
+
+Refuses to know any verb.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ratchet.core.errors import InputError
+from ratchet.settings import quiet_this_process
+
+PIPELINE = "dvc.yaml"
+REPORT = Path("data/plot/report.html")
+
+
+def enter_project() -> Path:
+    """Make the project's folder, this one or the nearest above it, the working directory. Raises InputError."""
+    here = Path.cwd()
+    for folder in [here, *here.parents]:
+        if (folder / PIPELINE).is_file():
+            os.chdir(folder)
+            quiet_this_process()  # now, so that the project and its copies share one Prefect home
+            return folder
+    raise InputError(here, f"no {PIPELINE} here or above", "run in the folder of a Ratchet project")
+
+
+def enter_copy(project: Path, profile: str | None, overrides: Sequence[str]) -> Path:
+    """Make the copy for this profile and these overrides the working directory; say so. Raises InputError."""
+    from ratchet.copies import PROFILES, prepare_copy
+
+    if profile is not None and (about := _first_comment(project / PROFILES / f"{profile}.yaml")):
+        print(f"profile {profile}: {about}")
+    copy = prepare_copy(project, profile, overrides)
+    os.chdir(copy)
+    print(f"in the copy {copy.relative_to(project)}; params.yaml, outputs and dvc.lock here stay as they are")
+    return copy
+
+
+def _first_comment(path: Path) -> str:
+    """The first line of a profile, which says what it is for and how long it takes."""
+    if not path.is_file():
+        return ""
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
+def say_next(*commands: str) -> None:
+    """Name the command to type next."""
+    for command in commands:
+        print(f"next: {command}")
+
+
+def print_json(value: object) -> None:
+    """`value` for a program."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table; the last column takes the room there is, and nothing is cut when the output is no terminal."""
+    console = Console()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column != columns[-1])
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console.print(table, width=None if console.is_terminal else 200, markup=False, highlight=False)
+
+
+def ago(seconds: float) -> str:
+    """`12 s`, `5 min`, `3 h`, `2 d`."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

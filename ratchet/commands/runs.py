@@ -1,0 +1,128 @@
+"""`ratchet runs`, `logs`, `stop`: run directories and stage logs as a person names them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ratchet.commands.project import ago, enter_project, print_json, print_table, say_next
+from ratchet.core import rundir
+from ratchet.core.errors import InputError
+from ratchet.core.rundir import RunInfo
+from ratchet.settings import settings
+
+STAGE_LOGS = Path(".ratchet/logs")
+
+
+def find_run(name: str, runs: Path) -> RunInfo:
+    """The run that `name` means: its folder, its loop (the latest run of it), or the start of its fingerprint.
+
+    Raises InputError when none or several fit.
+    """
+    there = rundir.list_runs(runs)
+    wanted = name.rstrip("/")
+    by_path = [run for run in there if wanted in (str(run.path), f"{run.loop}/{run.fingerprint}")]
+    by_loop = [run for run in there if run.loop == wanted][:1]
+    by_start = [run for run in there if run.fingerprint.startswith(wanted)]
+    for found in (by_path, by_loop, by_start):
+        if len(found) == 1:
+            return found[0]
+    several = ", ".join(f"{run.loop}/{run.fingerprint}" for run in by_start)
+    what = f"{name!r} fits several runs: {several}" if by_start else f"no run {name!r}"
+    raise InputError("runs", what, "see `ratchet runs ls`")
+
+
+def describe(run: RunInfo) -> dict[str, Any]:
+    """A run for a program or a table."""
+    return {**run._asdict(), "path": str(run.path), "bytes": size(run.path)}
+
+
+def size(folder: Path) -> int:
+    """Bytes of the files below `folder`."""
+    return sum(item.stat().st_size for item in folder.rglob("*") if item.is_file())
+
+
+def ls(*, as_json: bool) -> None:
+    """Every run, the latest of each loop first."""
+    enter_project()
+    rows = [describe(run) for run in rundir.list_runs(settings().runs)]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        print("no runs yet")
+        say_next("ratchet run")
+    else:
+        print_table(
+            ("run", "state", "steps", "age", "MB", ""),
+            [(f"{r['loop']}/{r['fingerprint']}", r["state"], r["seq"], ago(r["age_s"]), f"{r['bytes'] / 1e6:.1f}",
+              r["why"]) for r in rows],
+        )  # fmt: skip
+
+
+def rm(names: Sequence[str]) -> None:
+    """Remove runs with their checkpoints; published results stay."""
+    enter_project()
+    for run in [find_run(name, settings().runs) for name in names]:
+        freed = size(run.path)
+        rundir.remove(run.path)
+        print(f"removed {run.path}, {freed / 1e6:.1f} MB")
+
+
+def gc(*, finished: bool, superseded: bool) -> None:
+    """Free space; the newest good checkpoint of a run that stays is never removed."""
+    enter_project()
+    runs = settings().runs
+    before = size(runs) if runs.is_dir() else 0
+    freed = rundir.gc(runs, finished=finished, superseded=superseded)
+    after = size(runs) if runs.is_dir() else 0
+    print(f"freed {(before - after) / 1e6:.1f} MB: {len(freed)} checkpoints or runs")
+
+
+def stop(name: str | None) -> None:
+    """Ask a run to commit and end after its present step."""
+    enter_project()
+    runs = settings().runs
+    if name is None:
+        running = [run for run in rundir.list_runs(runs) if run.state == "running"]
+        if len(running) != 1:
+            names = ", ".join(f"{run.loop}/{run.fingerprint}" for run in running) or "none"
+            raise InputError("stop", f"which run? running: {names}", "name one")
+        run = running[0]
+    else:
+        run = find_run(name, runs)
+    if run.state != "running":
+        raise InputError(run.path, f"does not run: {run.state}, {run.why}", "see `ratchet runs ls`")
+    rundir.request_stop(run.path)
+    print(f"asked {run.loop}/{run.fingerprint} (pid {run.pid}) to commit and end after its present step")
+    say_next(f"ratchet resume {run.loop}/{run.fingerprint}")
+
+
+def logs(name: str, *, count: int, follow: bool) -> None:
+    """The last `count` lines of a stage's or a run's log, and with `follow` what comes after, until Ctrl-C."""
+    enter_project()
+    path = log_of(name)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file.readlines()[-count:]:
+            sys.stdout.write(line)
+        sys.stdout.flush()
+        while follow:
+            text = file.read()
+            if text:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            else:
+                time.sleep(0.3)
+
+
+def log_of(name: str) -> Path:
+    """The log that `name` means: of the last flow run of a stage, else of a run. Raises InputError."""
+    stage = STAGE_LOGS / f"{name}.log"
+    if stage.is_file():
+        return stage
+    run = find_run(name, settings().runs)
+    for log in sorted(run.path.glob("*.log"), key=lambda item: item.stat().st_mtime, reverse=True):
+        return log
+    raise InputError(run.path, "has no log", "its ledger is ledger.jsonl")
