@@ -14,7 +14,7 @@ from download_hub import COMMIT, Fault, Hub
 from ratchet.core.errors import InfrastructureError, InputError, RatchetError
 from ratchet.data.download import Downloads, Patience, Wanted
 
-SIZE = 3_000_000
+SIZE = 300_000
 NAMES = ("shard_00000.parquet", "shard_00001.parquet", "shard_00002.parquet")
 FAST = Patience(attempts=3, backoff_s=0.01)
 
@@ -93,13 +93,13 @@ def test_download_of_a_server_always_down_names_the_shard_and_leaves_nothing(hub
 
 
 def test_download_cut_in_mid_body_asks_for_the_rest_by_range(hub: Hub, tmp_path: Path) -> None:
-    hub.faults[NAMES[0]] = [Fault(drop_after=1_500_000)]
+    hub.faults[NAMES[0]] = [Fault(drop_after=150_000)]
     (one,) = Downloads(tmp_path, FAST).fetch([wanted(hub)])
     assert one.path.read_bytes() == hub.files[NAMES[0]]
     first, second = hub.asked(NAMES[0], "/bytes/")
     assert "range" not in first.headers
     assert second.headers["if-range"] == hub.etag(NAMES[0])
-    assert second.headers["range"] == "bytes=1500000-"
+    assert second.headers["range"] == "bytes=150000-"
 
 
 def test_download_cut_often_but_moving_on_does_not_give_up(hub: Hub, tmp_path: Path) -> None:
@@ -112,20 +112,20 @@ def test_download_cut_often_but_moving_on_does_not_give_up(hub: Hub, tmp_path: P
 
 
 def test_download_from_a_server_that_ignores_range_starts_over(hub: Hub, tmp_path: Path) -> None:
-    hub.faults[NAMES[0]] = [Fault(drop_after=1_500_000), Fault(ignore_range=True)]
+    hub.faults[NAMES[0]] = [Fault(drop_after=150_000), Fault(ignore_range=True)]
     (one,) = Downloads(tmp_path, FAST).fetch([wanted(hub)])
     assert one.path.read_bytes() == hub.files[NAMES[0]]
 
 
 def test_download_resumed_with_another_range_than_asked_starts_over(hub: Hub, tmp_path: Path) -> None:
-    hub.faults[NAMES[0]] = [Fault(drop_after=1_500_000), Fault(shift_range=-7)]
+    hub.faults[NAMES[0]] = [Fault(drop_after=150_000), Fault(shift_range=-7)]
     (one,) = Downloads(tmp_path, FAST).fetch([wanted(hub)])
     assert one.path.read_bytes() == hub.files[NAMES[0]]
     assert "range" not in hub.asked(NAMES[0], "/bytes/")[-1].headers
 
 
 def test_download_of_a_file_that_changed_meanwhile_never_joins_two_versions(hub: Hub, tmp_path: Path) -> None:
-    hub.faults[NAMES[0]] = [Fault(drop_after=1_500_000), *[Fault(drop_after=0)] * FAST.attempts]
+    hub.faults[NAMES[0]] = [Fault(drop_after=150_000), *[Fault(drop_after=0)] * FAST.attempts]
     refused(tmp_path, wanted(hub))
     hub.files[NAMES[0]] = some_bytes("a new version")
     hub.faults.clear()
@@ -135,14 +135,14 @@ def test_download_of_a_file_that_changed_meanwhile_never_joins_two_versions(hub:
 
 def test_download_without_a_strong_etag_does_not_resume(hub: Hub, tmp_path: Path) -> None:
     hub.weak_etag = True
-    hub.faults[NAMES[0]] = [Fault(drop_after=1_500_000)]
+    hub.faults[NAMES[0]] = [Fault(drop_after=150_000)]
     (one,) = Downloads(tmp_path, FAST).fetch([wanted(hub)])
     assert one.path.read_bytes() == hub.files[NAMES[0]]
     assert all("range" not in request.headers for request in hub.log)
 
 
 def test_download_given_up_in_mid_body_continues_in_the_next_run(hub: Hub, tmp_path: Path) -> None:
-    hub.faults[NAMES[0]] = [Fault(drop_after=1_000_000), *[Fault(drop_after=0)] * FAST.attempts]
+    hub.faults[NAMES[0]] = [Fault(drop_after=100_000), *[Fault(drop_after=0)] * FAST.attempts]
     message = refused(tmp_path, wanted(hub))
     assert NAMES[0] in message
     assert "the next run continues" in message
@@ -158,7 +158,7 @@ def test_download_given_up_in_mid_body_continues_in_the_next_run(hub: Hub, tmp_p
 def test_download_of_a_truncated_file_names_the_shard_and_leaves_nothing(hub: Hub, tmp_path: Path) -> None:
     hub.faults[NAMES[0]] = [Fault(short_by=1000)] * 20
     message = refused(tmp_path, wanted(hub))
-    assert message.startswith(f"{NAMES[0]}: is offered with 2,999,000 bytes where its record says 3,000,000")
+    assert message.startswith(f"{NAMES[0]}: is offered with 299,000 bytes where its record says 300,000")
     assert files_below(tmp_path) == []
 
 
@@ -166,7 +166,7 @@ def test_download_without_length_cut_short_is_noticed(hub: Hub, tmp_path: Path) 
     hub.faults[NAMES[0]] = [Fault(short_by=1000, no_length=True)] * 20
     message = refused(tmp_path, wanted(hub))
     assert NAMES[0] in message
-    assert "2,999,000 bytes where" in message
+    assert "299,000 bytes where" in message
     assert not list((tmp_path / "objects").iterdir())
 
 
