@@ -1,0 +1,158 @@
+"""Stage evaluate: judge the trained model on the validation split, beside a byte n-gram model of the same documents.
+
+Writes what is the same on every rerun apart from what is not (time, and how far the secret probe saw answers move).
+The test split is not read here. Refuses to know how judging works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from ratchet.core import atomic
+from ratchet.core.errors import InputError
+from ratchet.data.documents import read_documents
+from ratchet.data.packing import PackedSplit
+from ratchet.data.tokenizer import Tokenizer
+from ratchet.params import Params
+from ratchet.settings import settings
+from ratchet.stage import Stage
+from ratchet.train.device import resolve_device
+from ratchet.train.judge import Judgement, judge
+from ratchet.train.ngram import ByteNgram
+from ratchet.train.scoring import bits_per_byte
+
+
+class NgramParams(Params):
+    """The baseline: interpolated Kneser-Ney over bytes."""
+
+    context_bytes: int = Field(default=5, ge=0, le=6, description="bytes of context")
+    discount: float = Field(default=0.8, gt=0, lt=1, description="counts are lowered by this, at every order")
+
+
+class EvaluateParams(Params):
+    """Section `evaluate` of params.yaml."""
+
+    batch_rows: int = Field(default=4, ge=1, description="rows the judge asks for at once; moves val_bpb by < 1e-6")
+    limit_s: float = Field(default=3600, gt=0, description="seconds after which the judging is given up")
+    ngram: NgramParams = Field(default_factory=NgramParams, description="the baseline")
+
+
+class Inputs(NamedTuple):
+    """The model, the packed documents it is judged on, and the text that the baseline learns from and is judged on."""
+
+    model: Path = Path("data/train/model")
+    split: Path = Path("data/pack/val")
+    tokenizer: Path = Path("data/tokenizer")
+    train_documents: Path = Path("data/prepare/train")
+    documents: Path = Path("data/prepare/val")
+
+
+class Outputs(NamedTuple):
+    """The table of documents, the time it took, the metrics, where they came from."""
+
+    documents: Path = Path("data/evaluate/documents.parquet")
+    timing: Path = Path("data/evaluate/timing.json")
+    metrics: Path = Path("metrics/evaluate.json")
+    provenance: Path = Path("data/evaluate/provenance.json")
+
+
+def run(params: EvaluateParams, inputs: Inputs, outputs: Outputs) -> None:
+    """Judge `inputs.model`. Raises Refused when the judge gives no number; nothing is written then."""
+    judgement = judge(
+        inputs.model,
+        PackedSplit.load(inputs.split),
+        Tokenizer.load(inputs.tokenizer).token_bytes,
+        device=resolve_device(settings().device, settings().threads),
+        batch_rows=params.batch_rows,
+        limit_s=params.limit_s,
+    )
+    baseline = judge_ngram(params.ngram, inputs)
+    documents = beside(judgement.documents, baseline, inputs.documents)
+    metrics = summarise(judgement, documents)
+    with atomic.output_file(outputs.documents) as path:
+        pq.write_table(pa.Table.from_pandas(documents, preserve_index=False), path)
+    atomic.write_json(outputs.timing, timing(judgement, baseline))
+    atomic.write_json(outputs.metrics, metrics)
+    print(
+        f"evaluate: val_bpb {metrics['val_bpb']:.6f}, {metrics['gain_over_ngram']:.4f} below a byte n-gram model "
+        f"({metrics['ngram_bpb']:.4f}); {len(documents):,} documents at {judgement.tokens_per_s:,.0f} tokens/s"
+    )
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What the n-gram model pays for each document, in nats, and the bytes it was paid for."""
+
+    nats: np.ndarray
+    sizes: np.ndarray
+    seconds: float
+
+
+def judge_ngram(params: NgramParams, inputs: Inputs) -> Baseline:
+    """Train the baseline on the training documents and judge it on the validation documents."""
+    started = monotonic()
+    texts = (text.encode() for text in read_documents(inputs.train_documents))
+    model = ByteNgram.train(texts, context=params.context_bytes, discount=params.discount)
+    held_out = [text.encode() for text in read_documents(inputs.documents)]
+    sizes = np.array([len(text) for text in held_out], dtype=np.int64)
+    return Baseline(model.nats(held_out), sizes, monotonic() - started)
+
+
+def beside(documents: pd.DataFrame, baseline: Baseline, folder: Path) -> pd.DataFrame:
+    """The judge's table with the columns bpb and ngram_nats. Raises InputError when both did not see the same bytes."""
+    numbers = documents["document"].to_numpy()
+    same = len(numbers) == len(baseline.sizes) and np.array_equal(numbers, np.arange(len(numbers)))
+    if not same or not np.array_equal(documents["bytes"].to_numpy(), baseline.sizes):
+        what = f"its {len(baseline.sizes)} documents of {baseline.sizes.sum()} bytes are not those that were packed"
+        judged = f"({len(numbers)} of {documents['bytes'].sum()} bytes)"
+        raise InputError(folder, f"{what} {judged}", "run `dvc repro --force pack`")
+    bpb = [bits_per_byte(nats, size) for nats, size in zip(documents["nats"], documents["bytes"], strict=True)]
+    return documents.assign(bpb=bpb, ngram_nats=baseline.nats)
+
+
+def summarise(judgement: Judgement, documents: pd.DataFrame) -> dict[str, Any]:
+    """metrics/evaluate.json: nothing in it depends on time or on the probe's secret."""
+    size = int(documents["bytes"].sum())
+    ngram_bpb = bits_per_byte(float(documents["ngram_nats"].sum()), size)
+    probe = judgement.probe
+    return {
+        "val_bpb": judgement.val_bpb,
+        "ngram_bpb": ngram_bpb,
+        "gain_over_ngram": ngram_bpb - judgement.val_bpb,
+        "documents": len(documents),
+        "bytes": size,
+        "tokens": int(documents["tokens"].sum()),
+        "probe": {
+            "rows": probe.rows,
+            "repeated_rows": probe.repeated,
+            "tolerance_nats": probe.tolerance,
+            "verdict": probe.verdict,
+        },
+        "isolation": judgement.isolation,
+    }
+
+
+def timing(judgement: Judgement, baseline: Baseline) -> dict[str, float]:
+    """data/evaluate/timing.json: what differs from run to run."""
+    return {
+        "tokens_per_s": judgement.tokens_per_s,
+        "seconds": judgement.seconds,
+        "startup_seconds": judgement.startup_seconds,
+        "ngram_seconds": baseline.seconds,
+        "probe_max_shift_nats": judgement.probe.max_shift,
+    }
+
+
+STAGE = Stage("evaluate", EvaluateParams, Inputs(), Outputs(), run)
+
+if __name__ == "__main__":
+    STAGE.main()
