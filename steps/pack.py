@@ -19,7 +19,9 @@ from ratchet.stage import Stage
 class PackParams(Params):
     """What defines the rows."""
 
-    sequence_len: int = Field(ge=2, description="targets per row: tokens of context the model is trained and judged with")
+    sequence_len: int = Field(
+        ge=2, description="targets per row: tokens of context the model is trained and judged with"
+    )
 
 
 class Inputs(NamedTuple):

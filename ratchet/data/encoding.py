@@ -21,8 +21,8 @@ import numpy.typing as npt
 from ratchet.data.tokenizer import Tokenizer
 
 BATCH_CHARACTERS = 1 << 20
-# Starting processes costs about a second, encoding a batch in this one a tenth of that.
-BATCHES_WORTH_PROCESSES = 8
+# Starting processes costs about a second, which is ten batches encoded in this one.
+BATCHES_WORTH_PROCESSES = 16
 
 
 class EncodedBatch(NamedTuple):

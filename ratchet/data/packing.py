@@ -46,7 +46,7 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True)
 class PackedSplit:
-    """A split ready to be read. `rows`: read-only memory map [R, sequence_len + 1]; `pieces`: None for training rows."""
+    """A split ready to be read. `rows`: read-only map [R, sequence_len + 1]; `pieces`: None for training rows."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -68,7 +68,9 @@ class PackedSplit:
         manifest = _read_manifest(folder / "manifest.json")
         for name, size in manifest["files"].items():
             _check_size(folder / name, size)
-        rows = _map(folder / "rows.npy", (manifest["rows"], manifest["sequence_len"] + 1), id_type(manifest["vocab_size"]))
+        rows = _map(
+            folder / "rows.npy", (manifest["rows"], manifest["sequence_len"] + 1), id_type(manifest["vocab_size"])
+        )
         pieces = None
         if "pieces.npy" in manifest["files"]:
             pieces = Pieces(*_map(folder / "pieces.npy", (4, manifest["pieces"]), np.dtype(np.int64)))
@@ -126,19 +128,19 @@ def _spool_ids(batches: Iterator[Any], spool: Path, where: object) -> tuple[npt.
             if (empty := np.flatnonzero(batch.sizes == 1)).size:
                 what = f"document {done + int(empty[0])} has no text"
                 raise InputError(where, what, "leave empty documents out: `dvc repro prepare` does")
-            file.write(batch.ids)
+            file.write(batch.ids.data)
             sizes.append(batch.sizes)
             text_bytes += batch.bytes
             done += len(batch.sizes)
     if not done:
-        raise InputError(where, "holds no documents", "give the prepare stage more text, or a larger share to this split")
+        raise InputError(
+            where, "holds no documents", "give the prepare stage more text, or a larger share to this split"
+        )
     return np.concatenate(sizes), text_bytes
 
 
-def _write_rows(
-    path: Path, plan: Plan, ids: Ids, sizes: npt.NDArray[np.uint32], row_slots: int, pad: int
-) -> None:
-    """Gather the plan's pieces into `path`. Written, not mapped: a full disk under a map is a SIGBUS, here an OSError."""
+def _write_rows(path: Path, plan: Plan, ids: Ids, sizes: npt.NDArray[np.uint32], row_slots: int, pad: int) -> None:
+    """Gather the pieces into `path`. Written, not mapped: a full disk under a map is a SIGBUS, here an OSError."""
     offsets = np.cumsum(sizes, dtype=np.int64) - sizes
     header = {"descr": np.lib.format.dtype_to_descr(ids.dtype), "fortran_order": False, "shape": (plan.rows, row_slots)}
     at_once = max(1, SLOTS_AT_ONCE // row_slots)
@@ -154,15 +156,15 @@ def _write_rows(
             source[np.repeat(~real, size)] = 0
             chunk = ids[source]
             chunk[np.repeat(~real, size)] = pad
-            file.write(chunk)
+            file.write(chunk.data)
 
 
 def _pieces(plan: Plan, row_slots: int) -> Pieces:
-    """The plan in target positions: a piece's first slot is its BOS, or the id it overlaps by, and is no target of it."""
+    """The plan in target positions: a piece's first slot, its BOS or the id it overlaps by, is no target of it."""
     slot = np.cumsum(plan.size, dtype=np.int64) - plan.size
     row, start = np.divmod(slot, row_slots)
     keep = (plan.document != PADDING) & (plan.size > 1)
-    stop = start + plan.size - 1
+    stop = start + plan.size.astype(np.int64) - 1
     return Pieces(plan.document[keep].astype(np.int64), row[keep], start[keep], stop[keep])
 
 

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 import rustbpe
 
 from ratchet.core.errors import InputError
-from ratchet.data.tokenizer import PATTERN, SMALLEST_VOCABULARY, SPECIALS, Tokenizer, cut_long_blanks, replace_surrogates
+from ratchet.data.tokenizer import (
+    PATTERN,
+    SMALLEST_VOCABULARY,
+    SPECIALS,
+    Tokenizer,
+    cut_long_blanks,
+    replace_surrogates,
+)
 
 
 @dataclass
@@ -38,7 +45,7 @@ def train(
         what = f"vocab_size = {vocab_size} cannot hold 256 bytes and {len(SPECIALS)} specials"
         raise InputError("tokenizer", what, f"set tokenizer.vocab_size to {SMALLEST_VOCABULARY} or more")
     sample = Sample()
-    trainer = rustbpe.Tokenizer()
+    trainer = rustbpe.Tokenizer()  # pyright: ignore[reportAttributeAccessIssue]  (it has no stubs)
     trainer.train_from_iterator(
         _pieces(texts, sample, max_characters, max_document_characters), vocab_size - len(SPECIALS), pattern=PATTERN
     )
