@@ -126,7 +126,9 @@ def prepare_process(device: Device, *, compiled: bool) -> None:
     set_in_this_process("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it starts
     tune_allocator()
     torch.set_num_threads(device.threads)
-    torch.use_deterministic_algorithms(compiled or device.kind == "cuda")
+    if (compiled or device.kind == "cuda") != torch.are_deterministic_algorithms_enabled():
+        # not called when nothing changes: the call imports the compiler, 3 s
+        torch.use_deterministic_algorithms(not torch.are_deterministic_algorithms_enabled())
     if device.kind == "cuda":
         torch.cuda.set_device(device.index)
         torch.backends.cudnn.benchmark = False

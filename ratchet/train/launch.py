@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,15 @@ class Published:
     metrics: Path
 
 
+@cache
+def sealed_digest() -> str:
+    """Hash of all of Ratchet's code that a training runs, as it is when first asked for."""
+    root = Path(ratchet.__file__).resolve().parent.parent
+    return code_digest(import_closure(Path(__file__).resolve(), root))
+
+
 def identity(request: Request, source: str, device: Device, dtype: Dtype) -> dict[str, Any]:
     """What decides the bytes of a training, by name. `source`: the arena's text as it will run."""
-    root = Path(ratchet.__file__).resolve().parent.parent
-    sealed = import_closure(Path(__file__).resolve(), root)
     with tempfile.TemporaryDirectory() as folder:
         arena = Path(folder) / "arena.py"
         arena.write_text(source, encoding="utf-8")
@@ -71,7 +77,7 @@ def identity(request: Request, source: str, device: Device, dtype: Dtype) -> dic
     return {
         "params": request.params.defining(),
         "inputs": {"rows": tree_digest(request.rows), "tokenizer": tree_digest(request.tokenizer)},
-        "code": {"arena": arena_digest, "trainer": code_digest(sealed)},
+        "code": {"arena": arena_digest, "trainer": sealed_digest()},
         "constraints": file_digest(CONSTRAINTS) if CONSTRAINTS.is_file() else None,
         "device": device.identity(dtype),
     }

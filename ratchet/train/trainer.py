@@ -333,9 +333,8 @@ class Training:
     # Small parts
 
     def _new_loader(self, experiment: Experiment, position: int) -> Loader:
-        loader = Loader(self.plan.split, batch_rows=experiment.batch_rows, seed=derive(self.params.seed, "rows"))
-        loader.position = position
-        return loader
+        seed = derive(self.params.seed, "rows")
+        return Loader(self.plan.split, batch_rows=experiment.batch_rows, seed=seed, position=position)
 
     def _blobs(self, experiment: Experiment) -> dict[str, Any]:
         model, optimizer = tensors.split_state(experiment.state_dict())

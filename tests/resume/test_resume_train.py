@@ -1,0 +1,235 @@
+"""An interrupted training ends in the bytes of one that was not: weights, optimizer, generators, history, metrics.
+
+Trainings run in forked children, so that a kill is a real SIGKILL and costs no import of torch.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_training import in_child, launch, make_project, results
+
+from ratchet.core.checkpoint import read_metadata
+from ratchet.train import progress, training_state
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("toy") / "projekt mit Ä")
+
+
+class Bomb:
+    """Kills the process at the `fuse`-th dangerous instant; without a fuse it only counts them in a file.
+
+    Instants: before an fsync, before and after a rename, half way through a tensor file, after an optimizer step.
+    """
+
+    def __init__(self, fuse: int | None, count_file: Path) -> None:
+        self.fuse, self.count, self.count_file = fuse, 0, count_file
+
+    def tick(self) -> None:
+        if self.count == self.fuse:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+        if self.fuse is None:
+            self.count_file.write_text(str(self.count))
+
+    def arm(self) -> None:
+        """Patch this process for good: it is a child that ends soon."""
+        self._around(os, "fsync", after=False)
+        self._around(Path, "replace", after=True)
+        self._around(progress.Watch, "step", after=False)
+        save = training_state.save_file
+
+        def save_half(tensors: Any, path: Path) -> None:
+            save(tensors, path)
+            if self.count == self.fuse:
+                os.truncate(path, path.stat().st_size // 2)
+            self.tick()
+
+        training_state.save_file = save_half
+
+    def _around(self, owner: Any, name: str, *, after: bool) -> None:
+        plain = getattr(owner, name)
+
+        def ticking(*arguments: Any, **keywords: Any) -> Any:
+            self.tick()
+            result = plain(*arguments, **keywords)
+            if after:
+                self.tick()
+            return result
+
+        setattr(owner, name, ticking)
+
+
+def killed_at(fuse: int | None, project: Path, where: Path, **train: Any) -> int:
+    """Train in a child that dies at `fuse`; its exit code. With `fuse` None: run through and count the instants."""
+    bomb = Bomb(fuse, where.with_suffix(".count"))
+
+    def body() -> None:
+        bomb.arm()
+        launch(project, where, **train)
+
+    return in_child(body)
+
+
+def trained(project: Path, where: Path, **train: Any) -> dict[str, str]:
+    """The results of a training that runs to its stop in a child."""
+    assert in_child(lambda: launch(project, where, **train)) == 0
+    return results(where)
+
+
+@pytest.fixture(scope="module")
+def unbroken(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return trained(project, tmp_path_factory.mktemp("unbroken"))
+
+
+def instants(project: Path, where: Path, **train: Any) -> int:
+    assert killed_at(None, project, where, **train) == 0
+    return int(where.with_suffix(".count").read_text())
+
+
+def check_kills(points: range, project: Path, folder: Path, expected: dict[str, str], **train: Any) -> None:
+    """Kill at each of `points`, resume, compare."""
+    for point in points:
+        where = folder / str(point)
+        assert killed_at(point, project, where, **train) == -signal.SIGKILL, f"instant {point} was not reached"
+        assert trained(project, where, **train) == expected, f"killed at instant {point}"
+
+
+def test_train_stopped_and_continued_equals_never_stopped(
+    project: Path, tmp_path: Path, unbroken: dict[str, str]
+) -> None:
+    trained(project, tmp_path, stop_at=5)
+    assert trained(project, tmp_path) == unbroken
+
+
+@pytest.mark.parametrize("stop", [1, 9])
+def test_train_stopped_beside_an_epoch_boundary_equals_never_stopped(
+    project: Path, tmp_path: Path, unbroken: dict[str, str], stop: int
+) -> None:
+    """The toy has 36 rows and takes 4 a step: step 9 ends the first epoch exactly."""
+    trained(project, tmp_path, stop_at=stop)
+    assert trained(project, tmp_path) == unbroken
+
+
+def test_train_killed_at_some_instants_equals_never_killed(
+    project: Path, tmp_path: Path, unbroken: dict[str, str]
+) -> None:
+    count = instants(project, tmp_path / "counted")
+    check_kills(range(7, count, count // 5), project, tmp_path, unbroken)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_train_killed_at_every_instant_equals_never_killed(
+    project: Path, tmp_path: Path, unbroken: dict[str, str]
+) -> None:
+    count = instants(project, tmp_path / "counted")
+    assert count >= 70
+    check_kills(range(count), project, tmp_path, unbroken)
+
+
+@pytest.mark.slow
+def test_train_with_accumulation_killed_anywhere_equals_never_killed(project: Path, tmp_path: Path) -> None:
+    """Five batches of 4 rows a step over 36 rows: steps straddle epochs."""
+    knobs = {"ACCUMULATION": 5}
+    expected = trained(project, tmp_path / "unbroken", knobs=knobs)
+    count = instants(project, tmp_path / "counted", knobs=knobs)
+    check_kills(range(0, count, 11), project, tmp_path, expected, knobs=knobs)
+
+
+def test_train_checkpointed_at_other_steps_gives_the_same_results(
+    project: Path, tmp_path: Path, unbroken: dict[str, str]
+) -> None:
+    assert trained(project, tmp_path, checkpoint={"every_steps": 3}) == unbroken
+
+
+def test_train_finished_is_published_again_without_a_step(
+    project: Path, tmp_path: Path, unbroken: dict[str, str]
+) -> None:
+    trained(project, tmp_path)
+    steps = killed_at(None, project, tmp_path)
+    assert steps == 0
+    assert results(tmp_path) == unbroken
+    assert len(list((tmp_path / "runs" / "train").glob("*/"))) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_train_signalled_saves_its_step_and_exits_by_convention(
+    project: Path, tmp_path: Path, unbroken: dict[str, str], number: signal.Signals, code: int, capfd: Any
+) -> None:
+    """Between two checkpoints: step 3, with commits at even steps."""
+
+    def body() -> None:
+        _after_step(3, lambda: os.kill(os.getpid(), number))
+        launch(project, tmp_path)
+
+    assert in_child(body) == code
+    assert not (tmp_path / "model").exists()
+    said = capfd.readouterr().err
+    assert f"stopped by {number.name} after step 3 of 10" in said
+    assert "ratchet resume" in said
+    checkpoint = max(tmp_path.glob("runs/train/*/checkpoints/*"))
+    assert read_metadata(checkpoint)["state"]["step"] == 3
+    assert trained(project, tmp_path) == unbroken
+
+
+def test_train_stop_file_ends_it_like_a_signal(project: Path, tmp_path: Path, unbroken: dict[str, str]) -> None:
+    def ask() -> None:
+        (next((tmp_path / "runs" / "train").iterdir()) / "stop").touch()
+
+    def body() -> None:
+        _after_step(3, ask)
+        launch(project, tmp_path)
+
+    assert in_child(body) == 0
+    assert not (tmp_path / "model").exists()
+    assert trained(project, tmp_path) == unbroken
+
+
+def _after_step(step: int, action: Callable[[], None]) -> None:
+    """Patch this child so that `action` runs once, right after optimizer step `step`."""
+    plain = progress.Watch.step
+
+    def stepping(self: progress.Watch, row: Any, seconds: float) -> None:
+        plain(self, row, seconds)
+        if row["step"] == step:
+            action()
+
+    progress.Watch.step = stepping
+
+
+def test_train_horizon_in_seconds_killed_after_calibration_equals_its_replay_in_steps(
+    project: Path, tmp_path: Path
+) -> None:
+    """Calibrated once: the resumed run reads the step count, and a run pinned to it gives the same weights."""
+    horizon = {"unit": "seconds", "value": 1.0}
+    checkpoint, where = {"every_steps": 50}, tmp_path / "seconds"
+
+    def body() -> None:
+        _after_step(2, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        launch(project, where, horizon=horizon, checkpoint=checkpoint)
+
+    assert in_child(body) == -signal.SIGKILL
+    planned = read_metadata(min(where.glob("runs/train/*/checkpoints/*")))["state"]["horizon_steps"]
+    resumed = trained(project, where, horizon=horizon, checkpoint=checkpoint)
+    pinned = trained(project, tmp_path / "steps", horizon={"unit": "steps", "value": planned}, checkpoint=checkpoint)
+    assert resumed == pinned
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_train_compiled_and_killed_equals_compiled_and_unbroken(project: Path, tmp_path: Path) -> None:
+    def body() -> None:
+        _after_step(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        launch(project, tmp_path / "killed", compile=True)
+
+    assert in_child(body) == -signal.SIGKILL
+    resumed = trained(project, tmp_path / "killed", compile=True)
+    assert resumed == trained(project, tmp_path / "unbroken", compile=True)
