@@ -28,11 +28,12 @@ BEGINNING = 110
 
 @dataclass(frozen=True)
 class Facts:
-    """One result. `documents` carries, beside its own columns, `bpb` (NaN without bytes) and `beginning` (its first words)."""
+    """One result. `documents` carries one more column than its file: `beginning`, the first words of each."""
 
     history: pd.DataFrame
     steps: pd.DataFrame
     timing: Mapping[str, Any]
+    judging: Mapping[str, Any]
     documents: pd.DataFrame
     metrics: Mapping[str, Mapping[str, Any]]
     """Stage → what metrics/<stage>.json holds."""
@@ -43,8 +44,15 @@ class Facts:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of val_bpb over documents."""
-        table = self.documents
-        return series.bpb_interval(table["nats"].to_numpy(float), table["bytes"].to_numpy(float))
+        return self._interval(self.documents["nats"])
+
+    @property
+    def gain_interval(self) -> tuple[float, float]:
+        """95 % interval of the gain over the n-gram model, both paired document by document."""
+        return self._interval(self.documents["ngram_nats"] - self.documents["nats"])
+
+    def _interval(self, nats: pd.Series) -> tuple[float, float]:
+        return series.bpb_interval(nats.to_numpy(np.float64), self.documents["bytes"].to_numpy(np.float64))
 
 
 def read(
@@ -52,6 +60,7 @@ def read(
     history_file: Path,
     timing_folder: Path,
     documents_file: Path,
+    judging_file: Path,
     texts_folder: Path,
     metrics_files: Mapping[str, Path],
     provenance_files: Mapping[str, Path],
@@ -62,6 +71,7 @@ def read(
         history=history.read(history_file),
         steps=timing.read_steps(timing_folder / "steps.tsv"),
         timing=timing.read_summary(timing_folder / "summary.json"),
+        judging=timing.read_judging(judging_file),
         documents=_described(documents.read(documents_file), documents_file, texts_folder),
         metrics={stage: metrics.read(path) for stage, path in metrics_files.items()},
         provenance={stage: provenance.read(path) for stage, path in provenance_files.items()},
@@ -72,16 +82,13 @@ def read(
 
 
 def _described(table: pd.DataFrame, path: Path, texts_folder: Path) -> pd.DataFrame:
-    """`table` with each document's bits per byte and how its text begins."""
+    """`table` with how each document begins."""
     beginnings = [_beginning(text) for text in read_documents(texts_folder)]
     last = int(table["document"].iloc[-1])
     if last >= len(beginnings):
         what = f"names document {last}, {texts_folder} holds {len(beginnings)} (the first is 0)"
         raise InputError(path, what, documents.REMEDY)
-    lengths = table["bytes"].where(table["bytes"] > 0)
-    return table.assign(
-        bpb=table["nats"] / math.log(2) / lengths, beginning=[beginnings[number] for number in table["document"]]
-    )
+    return table.assign(beginning=[beginnings[number] for number in table["document"]])
 
 
 def _beginning(text: str) -> str:
@@ -99,7 +106,7 @@ def _agree(facts: Facts, history_file: Path, timing_folder: Path, documents_file
     if timed != last:
         raise InputError(timing_folder / "steps.tsv", f"ends at step {timed}, the history at {last}", history.REMEDY)
     table, said = facts.documents, facts.metrics["evaluate"]["val_bpb"]
-    summed = float(table["nats"].sum() / math.log(2) / max(1, table["bytes"].sum()))
+    summed = float(table["nats"].sum() / math.log(2) / table["bytes"].sum())
     if not np.isclose(summed, said, rtol=0, atol=AGREEMENT):
         raise InputError(
             documents_file,

@@ -6,32 +6,30 @@ Knows the order of the page; refuses to know where the facts come from.
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 
-from ratchet.report import sections
+from ratchet.report import data_section, sections
 from ratchet.report.facts import Facts
 from ratchet.report.palette import DARK, LIGHT, Palette
-
-HERE = Path(__file__).parent
 
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 """The browser itself refuses whatever the page would fetch."""
 
 
-def build(facts: Facts, *, smoothing: float, documents: int) -> str:
+def build(facts: Facts, *, smoothing: float, documents: int, style: str, script: str) -> str:
     """The page of one result: the same facts give the same text.
 
     `smoothing`: share of the run that the bold curves average over. `documents`: rows of its table; 0 = all.
+    `style`, `script`: what page.css and page.js hold; the stage names both files as inputs, so that DVC sees them.
     """
     parts = [
         ("Training", "What the optimizer saw, step by step.", sections.training(facts, smoothing)),
-        ("Speed", "Measured on this machine; a rerun gives other figures.", sections.speed(facts, smoothing)),
-        ("Documents", "Every validation document, judged once, outside the model’s process.", sections.documents(facts, documents)),
-        ("Data", "What the stages before training recorded.", sections.data(facts)),
-        ("Lineage", "Which stage read what: an arrow is a file or folder. The codes begin DVC’s hashes.", sections.lineage(facts)),
+        ("Speed", "Measured on one machine; a rerun gives other figures.", sections.speed(facts, smoothing)),
+        ("Documents", "Each validation document, judged once.", sections.documents(facts, documents)),
+        ("Data", "What the stages before training recorded.", data_section.data(facts)),
+        ("Lineage", "Who read what. The codes begin DVC’s hashes.", sections.lineage(facts)),
         ("Provenance", "Which code, environment and machine made each part.", sections.provenance(facts)),
         ("Reproduce", "The commands that make this very result again.", sections.reproduce(facts)),
-    ]  # fmt: skip
+    ]
     links = "".join(f'<li><a href="#{title.lower()}">{title}</a></li>' for title, _, _ in parts)
     body = "".join(
         f'<section id="{title.lower()}" aria-labelledby="{title.lower()}-title">'
@@ -49,7 +47,7 @@ def build(facts: Facts, *, smoothing: float, documents: int) -> str:
 <style>{_colours(":root", LIGHT)}
 @media (prefers-color-scheme: dark) {{ {_colours(":root", DARK)} }}
 @media print {{ {_colours(":root", LIGHT)} }}
-{(HERE / "page.css").read_text(encoding="utf-8")}</style>
+{style}</style>
 </head>
 <body>
 <a class="skip" href="#result">Skip to the result</a>
@@ -60,7 +58,7 @@ def build(facts: Facts, *, smoothing: float, documents: int) -> str:
 {body}
 <footer>Written by the stage <code>plot</code>. This page is complete: it loads nothing.</footer>
 </main>
-<script>{(HERE / "page.js").read_text(encoding="utf-8")}</script>
+<script>{script}</script>
 </body>
 </html>
 """

@@ -29,9 +29,11 @@ class Column(NamedTuple):
 
 def cards(items: Iterable[Card]) -> str:
     """A row of cards."""
-    return '<dl class="cards">' + "".join(
-        f"<div><dt>{escape(c.name)}</dt><dd>{escape(c.value)}<small>{escape(c.remark)}</small></dd></div>" for c in items
-    ) + "</dl>"  # fmt: skip
+    inside = "".join(
+        f"<div><dt>{escape(card.name)}</dt><dd>{escape(card.value)}<small>{escape(card.remark)}</small></dd></div>"
+        for card in items
+    )
+    return f'<dl class="cards">{inside}</dl>'
 
 
 def pairs(title: str, values: Mapping[str, Any]) -> str:
@@ -44,24 +46,25 @@ def sortable(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, cap
     """A table whose head sorts it (largest first in column `sorted_by` now); numbers carry their full value."""
     heads = "".join(_head(column, index == sorted_by) for index, column in enumerate(columns))
     body = "".join(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows)
-    # A region that scrolls must be reachable by keyboard: tabindex 0 and a name.
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return scrolling(f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>", caption)
 
 
-def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str) -> str:
+def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, numbers: bool = False) -> str:
     """A table of HTML cells (already escaped) that is only read; the first cell of a row is its name."""
-    head = "".join(f'<th scope="col" class="text">{escape(name)}</th>' for name in heads)
+    look = "" if numbers else ' class="text"'
+    first_head, *other_heads = heads
+    head = f'<th scope="col" class="text">{escape(first_head)}</th>'
+    head += "".join(f'<th scope="col"{look}>{escape(name)}</th>' for name in other_heads)
     body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td class=text>{cell}</td>" for cell in rest)}</tr>'
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td{look}>{cell}</td>" for cell in rest)}</tr>'
         for first, *rest in rows
     )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return scrolling(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", caption)
+
+
+def scrolling(inside: str, name: str, look: str = "scroll") -> str:
+    """A box that scrolls; it has a name and takes the focus, or the keyboard could not scroll it."""
+    return f'<div class="{look}" tabindex="0" role="region" aria-label="{escape(name)}">{inside}</div>'
 
 
 def command(text: str) -> str:

@@ -6,6 +6,7 @@ Knows matplotlib, without a screen; refuses to know files and the page.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ from ratchet.report.palette import LIGHT
 
 SIZE_INCHES = (8.0, 4.5)
 
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # travels with matplotlib: the same letters on every machine
     "font.size": 10,
     "text.color": LIGHT.ink,
@@ -56,7 +57,9 @@ def draw(facts: Facts, *, smoothing: float, dpi: int) -> dict[str, bytes]:
 
 
 def _png(drawing: Callable[[Figure], None], dpi: int) -> bytes:
-    with mpl.rc_context({**mpl.rcParamsDefault, "backend": "agg", **STYLE}):
+    with mpl.rc_context():
+        mpl.rcdefaults()  # not what a user's own matplotlibrc says
+        mpl.rcParams.update(STYLE)
         figure = Figure(figsize=SIZE_INCHES, dpi=dpi, layout="constrained")
         drawing(figure)
         buffer = io.BytesIO()
@@ -124,8 +127,9 @@ def _val_bpb(figure: Figure, facts: Facts) -> None:
     above.set_yticks([0, 1], ["byte n-gram", "this model"])
     above.set_ylim(-0.6, 1.6)
     above.grid(axis="x", color=LIGHT.line)
-    edges, shares = bpb_shares(facts)
+    edges, shares, ngram_shares = bpb_shares(facts)
     below.bar(edges[:-1], shares, width=np.diff(edges), align="edge", color=LIGHT.main, alpha=0.55, linewidth=0)
+    below.stairs(ngram_shares, edges, color=LIGHT.base, linewidth=1.3)
     for value, colour in ((base, LIGHT.base), (bpb, LIGHT.main)):
         below.axvline(value, color=colour, linewidth=1.4, linestyle=(0, (5, 3)))
     below.set(xlabel="bits per byte", ylabel="share of the split's bytes, %")
@@ -133,19 +137,21 @@ def _val_bpb(figure: Figure, facts: Facts) -> None:
     above.set_yticks([0, 1], ["byte n-gram", "this model"])
 
 
-def bpb_shares(facts: Facts, bins: int = 40) -> tuple[series.Array, series.Array]:
-    """Bin edges [bins + 1] in bits per byte and the share [bins], in %, of the split's bytes in documents of each bin.
+def bpb_shares(facts: Facts, bins: int = 40) -> tuple[series.Array, series.Array, series.Array]:
+    """Bin edges [bins + 1] in bits per byte, and the share [bins] in % of the split's bytes that lies in documents of
+    each bin: under the model, under the n-gram model.
 
-    The range covers the middle 99 % of documents; those outside are counted in the outermost bins.
+    The range covers the middle 99 % of documents under both; those outside are counted in the outermost bins.
     """
-    table = facts.documents[facts.documents["bytes"] > 0]
-    values, lengths = table["bpb"].to_numpy(float), table["bytes"].to_numpy(float)
-    low, high = np.quantile(values, [0.005, 0.995])
+    table = facts.documents
+    lengths = table["bytes"].to_numpy(np.float64)
+    both = [table["bpb"].to_numpy(np.float64), table["ngram_nats"].to_numpy(np.float64) / math.log(2) / lengths]
+    low, high = np.quantile(np.concatenate(both), [0.005, 0.995])
     if not high > low:
         low, high = low - 0.5, high + 0.5
     edges = np.linspace(low, high, bins + 1)
-    counts, _ = np.histogram(np.clip(values, low, high), edges, weights=lengths)
-    return edges, 100 * counts / lengths.sum()
+    ours, theirs = (np.histogram(np.clip(values, low, high), edges, weights=lengths)[0] for values in both)
+    return edges, 100 * ours / lengths.sum(), 100 * theirs / lengths.sum()
 
 
 def step_label(facts: Facts) -> str:
@@ -187,12 +193,12 @@ def speed_sentence(facts: Facts) -> str:
 
 
 def verdict_sentence(facts: Facts) -> str:
-    """What the judge found, with the interval over documents."""
+    """What the judge found, with the interval of the gain over documents."""
     judged = facts.metrics["evaluate"]
-    low, high = facts.interval
+    low, high = facts.gain_interval
     gain = judged["gain_over_ngram"]
     side = "below" if gain >= 0 else "ABOVE"
-    interval = f" (95 % over documents: {low:.3f} – {high:.3f})" if low == low else ""
+    interval = f" (95 % over documents: {low:.3f} to {high:.3f})" if low == low else ""
     return (
         f"{judged['val_bpb']:.4f}{interval}, {abs(gain):.4f} {side} the byte n-gram, {judged['documents']:,} documents"
     )

@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from ratchet.report import graph, markup, series, svg
@@ -25,11 +26,12 @@ from ratchet.report.plots import (
     training_sentence,
     verdict_sentence,
 )
-from ratchet.tables.records import flatten
+
+MODEL = "data/train/model"
 
 ISOLATION = {
-    "weak": "isolation: weak – the candidate ran as a plain process, which could have read the validation data",
-    "container": "isolation: container – the candidate could not see the validation data",
+    "weak": "isolation: weak (a plain process, which could have read the validation data)",
+    "container": "isolation: container (the validation data was out of reach)",
 }
 
 
@@ -38,12 +40,14 @@ def result(facts: Facts) -> str:
     judged, trained = facts.metrics["evaluate"], facts.metrics["train"]
     gain, documents = judged["gain_over_ngram"], judged["documents"]
     side = "fewer than" if gain >= 0 else "more than"
+    low, high = facts.gain_interval
+    interval = "" if math.isnan(low) else f" (95 % interval over documents: {low:.3f} to {high:.3f})"
     sentence = (
         f"After {trained['steps']:,} steps on {series.short(trained['tokens'])} tokens the model needs "
         f"<strong>{judged['val_bpb']:.4f} bits per byte</strong> for {documents:,} documents that it never saw: "
-        f"<em>{abs(gain):.4f} {side}</em> a byte n-gram model."
+        f"<em>{abs(gain):.4f} {side}</em> a byte n-gram model{interval}."
     )
-    badges = [(ISOLATION.get(judged["isolation"], judged["isolation"]), judged["isolation"] == "weak")]
+    badges = [(ISOLATION[judged["isolation"]], judged["isolation"] == "weak")]
     badges.append((f"look-ahead probe: {judged['probe']['verdict']}", False))
     dirty = [stage for stage, made in facts.provenance.items() if made.get("dirty")]
     if dirty:
@@ -73,22 +77,15 @@ def figures(facts: Facts) -> str:
 
 def training(facts: Facts, smoothing: float) -> str:
     """Loss, learning rate and gradient norm by step."""
-    table = facts.history
-    step, loss = table["step"].to_numpy(float), table["loss"].to_numpy(float)
-    label = step_label(facts)
+    table, label = facts.history, step_label(facts)
     curve = svg.line_chart(
         svg.Chart("training-curve", "Training loss", training_sentence(facts), label, "nats per token"),
-        [
-            svg.Line("each step", step, loss, "raw"),
-            svg.Line(mean_label(smoothing), step, series.smooth(loss, smoothing), "main"),
-        ],
+        _raw_and_smooth(table["step"], table["loss"], smoothing),
     )
-    rate = svg.line_chart(
-        svg.Chart(
-            "learning-rate", "Learning-rate schedule", schedule_sentence(facts), label, "multiplier", from_zero=True
-        ),
-        [svg.Line("multiplier", step, table["lr_scale"].to_numpy(float), "other")],
+    schedule = svg.Chart(
+        "learning-rate", "Learning-rate schedule", schedule_sentence(facts), label, "share of the peak", from_zero=True
     )
+    rate = svg.line_chart(schedule, [svg.Line("multiplier", _array(table["step"]), _array(table["lr_scale"]), "other")])
     return f'{curve}<div class="two charts">{rate}{_gradient(facts, smoothing, label)}</div>'
 
 
@@ -96,100 +93,92 @@ def _gradient(facts: Facts, smoothing: float, label: str) -> str:
     table = facts.history.dropna(subset=["grad_norm"])
     if table.empty:
         return ""
-    step, norm = table["step"].to_numpy(float), table["grad_norm"].to_numpy(float)
-    says = f"median {series.short(float(np.median(norm)))}, largest {series.short(float(norm.max()))} at step {int(step[norm.argmax()]):,}"
+    norm, step = _array(table["grad_norm"]), _array(table["step"])
+    median, largest = series.short(float(np.median(norm))), series.short(float(norm.max()))
+    says = f"median {median}, largest {largest} at step {int(step[norm.argmax()]):,}"
     chart = svg.Chart("gradient-norm", "Gradient norm", says, label, "norm before the update", from_zero=True)
-    return svg.line_chart(
-        chart,
-        [
-            svg.Line("each step", step, norm, "raw"),
-            svg.Line(mean_label(smoothing), step, series.smooth(norm, smoothing), "main"),
-        ],
-    )
+    return svg.line_chart(chart, _raw_and_smooth(table["step"], table["grad_norm"], smoothing))
+
+
+def _raw_and_smooth(x: pd.Series, y: pd.Series, smoothing: float) -> list[svg.Line]:
+    step, values = _array(x), _array(y)
+    smoothed = svg.Line(mean_label(smoothing), step, series.smooth(values, smoothing), "main")
+    return [svg.Line("each step", step, values, "raw"), smoothed]
+
+
+def _array(values: pd.Series) -> series.Array:
+    return values.to_numpy(dtype=np.float64)
 
 
 def speed(facts: Facts, smoothing: float) -> str:
     """Throughput and memory by step, and where the time went."""
     table, took = facts.steps, facts.timing
-    step, rate = table["step"].to_numpy(float), table["tokens_per_s"].to_numpy(float)
-    median = float(np.median(rate))
+    median = float(table["tokens_per_s"].median())
+    rules = (svg.Rule(f"median {series.short(median)}", median, "base"),)
+    says = speed_sentence(facts)
     chart = svg.Chart(
-        "throughput", "Throughput", speed_sentence(facts), "optimizer step", "tokens per second",
-        rules=(svg.Rule(f"median {series.short(median)}", median, "base"),), from_zero=True,
-    )  # fmt: skip
-    curve = svg.line_chart(
-        chart,
-        [
-            svg.Line("each step", step, rate, "raw"),
-            svg.Line(mean_label(smoothing), step, series.smooth(rate, smoothing), "main"),
-        ],
+        "throughput", "Throughput", says, "optimizer step", "tokens per second", rules=rules, from_zero=True
     )
+    curve = svg.line_chart(chart, _raw_and_smooth(table["step"], table["tokens_per_s"], smoothing))
+    waited = 100 * took["checkpoint_seconds"] / max(1e-9, took["training_seconds"])
     spent = {
         "in training steps": series.duration(took["training_seconds"]),
         "before the first step": series.duration(took["startup_seconds"]),
-        "waiting for checkpoints": f"{series.duration(took['checkpoint_seconds'])} ({100 * took['checkpoint_seconds'] / max(1e-9, took['training_seconds']):.1f} % of training)",
+        "waiting for checkpoints": f"{series.duration(took['checkpoint_seconds'])}, {waited:.1f} % of training",
         "the whole process": series.duration(took["total_seconds"]),
-        "share of the peak arithmetic": f"{took['mfu_percent']:.1f} %"
-        if took.get("mfu_percent")
-        else "not known for this device",
+        "of the device's peak arithmetic": f"{took['mfu_percent']:.1f} %" if took.get("mfu_percent") else "not known",
     }
-    return f'{curve}<div class="two charts">{_memory(facts)}{markup.pairs("Where the time went", spent)}</div>'
+    judging = {
+        "questions and answers": series.duration(facts.judging["seconds"]),
+        "tokens per second": facts.judging["tokens_per_s"],
+        "loading the model twice": series.duration(facts.judging["startup_seconds"]),
+        "the byte n-gram model": series.duration(facts.judging["ngram_seconds"]),
+        "largest move the probe saw": f"{facts.judging['probe_max_shift_nats']:.1e} nats",
+    }
+    panels = markup.pairs("Where the time went", spent) + markup.pairs("Judging", judging)
+    return f'{curve}<div class="two charts">{_memory(facts)}<div class="stack">{panels}</div></div>'
 
 
 def _memory(facts: Facts) -> str:
     table = facts.steps.dropna(subset=["memory_mb"])
     if table.empty:
         return ""
-    chart = svg.Chart(
-        "memory", "Memory", f"peak {facts.timing['peak_vram_mb']:,.0f} MB", "optimizer step", "MB", from_zero=True
-    )
-    return svg.line_chart(
-        chart, [svg.Line("in use", table["step"].to_numpy(float), table["memory_mb"].to_numpy(float), "other")]
-    )
+    says = f"peak {facts.timing['peak_vram_mb']:,.0f} MB"
+    chart = svg.Chart("memory", "Memory", says, "optimizer step", "MB", from_zero=True)
+    return svg.line_chart(chart, [svg.Line("in use", _array(table["step"]), _array(table["memory_mb"]), "other")])
 
 
 def documents(facts: Facts, most: int) -> str:
     """How hard the documents are: their distribution, and a table of at most `most` of them, hardest first (0: all)."""
     judged = facts.metrics["evaluate"]
-    edges, shares = bpb_shares(facts)
-    chart = svg.Chart(
-        "val-bpb", "Bits per byte of each document", verdict_sentence(facts), "bits per byte", "share of the split's bytes, %",
-        rules=(svg.Rule("this model", judged["val_bpb"], "main"), svg.Rule("byte n-gram", judged["ngram_bpb"], "base")),
-    )  # fmt: skip
-    table = facts.documents.dropna(subset=["bpb"]).sort_values(["bpb", "document"], ascending=[False, True])
+    edges, shares, ngram_shares = bpb_shares(facts)
+    rules = (
+        svg.Rule("all, this model", judged["val_bpb"], "main"),
+        svg.Rule("all, n-gram", judged["ngram_bpb"], "base"),
+    )
+    says, title = verdict_sentence(facts), "Bits per byte of each document"
+    chart = svg.Chart("val-bpb", title, says, "bits per byte", "share of the split's bytes, %", rules=rules)
+    bars = svg.bar_chart(chart, edges, ("documents, this model", shares), ("documents, byte n-gram", ngram_shares))
+    return bars + _document_table(facts, most)
+
+
+def _document_table(facts: Facts, most: int) -> str:
+    table = facts.documents.sort_values(["bpb", "document"], ascending=[False, True])
+    table = table.assign(gain=table["ngram_nats"] / math.log(2) / table["bytes"] - table["bpb"])
     shown = table.head(most) if most else table
     columns = [
-        Column("Document"),
-        Column("Bits per byte"),
-        Column("Bytes"),
-        Column("Tokens"),
+        *map(Column, ("Document", "Bits per byte", "Below n-gram", "Bytes", "Tokens")),
         Column("Begins with", text=True),
     ]
-    rows = [
-        (int(row.document), float(row.bpb), int(row.bytes), int(row.tokens), row.beginning)
-        for row in shown.itertuples(index=False)
-    ]
+    rows = shown[["document", "bpb", "gain", "bytes", "tokens", "beginning"]].itertuples(index=False, name=None)
     left_out = f" The {len(shown):,} hardest of {len(table):,} are listed." if len(shown) < len(table) else ""
     return (
-        f"{svg.bar_chart(chart, edges, shares, 'share of bytes')}"
         '<div class="documents"><div class="tools"><label for="filter">Show the documents with these words'
         '<input type="search" id="filter" autocomplete="off" spellcheck="false"></label>'
-        f'<output class="count" for="filter" aria-live="polite">{len(rows)} documents</output></div>'
+        f'<output class="count" for="filter" aria-live="polite">{len(shown)} documents</output></div>'
         f"{markup.sortable(columns, rows, caption='Documents of the validation split', sorted_by=1)}"
-        f"<p><small>The heads of the columns sort.{left_out}</small></p></div>"
+        f'<p class="hint">The heads of the columns sort.{left_out}</p></div>'
     )
-
-
-def data(facts: Facts) -> str:
-    """What the model was trained on, and in which pieces: the facts of the stages before training."""
-    panels = []
-    for stage in ("prepare", "tokenizer", "pack"):
-        flat = {
-            key: value for key, value in flatten(facts.metrics.get(stage, {})).items() if not isinstance(value, list)
-        }
-        if flat:
-            panels.append(markup.pairs(stage, flat))
-    return f'<div class="two">{"".join(panels)}</div>'
 
 
 def lineage(facts: Facts) -> str:
@@ -197,7 +186,8 @@ def lineage(facts: Facts) -> str:
     notes = {node.name: _short_hash(node.outs[0].hash) if node.outs else "" for node in facts.lineage}
     rows = [(escape(node.name), escape(node.desc), _items(node.deps), _items(node.outs)) for node in facts.lineage]
     table = markup.plain_table(("Stage", "Does", "Read", "Wrote"), rows, caption="Stages, their inputs and outputs")
-    return f'<div class="graph-box" tabindex="0" role="region" aria-label="Lineage, drawn">{graph.graph(facts.lineage, notes)}</div>{markup.details("Every file with its hash", table)}'
+    drawing = markup.scrolling(graph.graph(facts.lineage, notes), "Lineage, drawn", "graph-box")
+    return drawing + markup.details("Every file with its hash", table)
 
 
 def _items(items: tuple[Any, ...]) -> str:
@@ -214,8 +204,7 @@ def provenance(facts: Facts) -> str:
         (
             escape(stage),
             _commit(made),
-            escape(markup.written(made.get("device"))),
-            escape(markup.written(made.get("threads"))),
+            escape(f"{made.get('device') or 'cpu'}, {markup.written(made.get('threads'))} threads"),
             escape(", ".join(f"{name} {version}" for name, version in (made.get("versions") or {}).items() if version)),
             escape(markup.written(made.get("platform"))),
             f"<code>{_short_hash(made.get('constraints_sha256'))}</code>",
@@ -223,7 +212,7 @@ def provenance(facts: Facts) -> str:
         )
         for stage, made in facts.provenance.items()
     ]
-    heads = ("Stage", "Commit", "Device", "Threads", "Versions", "Platform", "Constraints", "Image")
+    heads = ("Stage", "Commit", "Ran on", "Versions", "Platform", "Constraints", "Image")
     return markup.plain_table(heads, rows, caption="Provenance of each stage")
 
 
@@ -239,30 +228,34 @@ def _commit(made: Mapping[str, Any]) -> str:
 def reproduce(facts: Facts) -> str:
     """The commands that make this very result again, and how to see that it is the same."""
     made, judged = facts.provenance["evaluate"], facts.metrics["evaluate"]
-    params = {key: value for node in facts.lineage for key, value in node.params.items()}
-    model = next(
-        (out for node in facts.lineage if node.name == "train" for out in node.outs if out.path.endswith("model")), None
-    )
     lines = [
-        f"git checkout {made.get('commit') or '<the commit that ran; this tree was not in git>'}",
+        f"git checkout {made.get('commit') or 'COMMIT   # this tree was not in git'}",
         "make setup",
         ".venv/bin/dvc repro",
-        f"grep val_bpb metrics/evaluate.json         # must say {judged['val_bpb']!r}",
+        f"grep val_bpb metrics/evaluate.json    # {judged['val_bpb']!r}",
     ]
-    if model and model.hash:
-        lines.append(f"grep -A1 'path: {model.path}' dvc.lock   # must say md5: {model.hash}")
-    dirty = [stage for stage, each in facts.provenance.items() if each.get("dirty")]
-    warning = (
-        f'<p class="note">The tree had changes that no commit holds when {escape(", ".join(dirty))} ran. '
-        "The commit alone does not give this result: put the parameters below into params.yaml first, and expect a "
-        "difference if more than they had changed.</p>"
-        if dirty
-        else ""
-    )
+    model = {out.path: out.hash for node in facts.lineage for out in node.outs if out.path == MODEL}.get(MODEL)
+    if model:
+        lines.append(f"grep -A2 'path: {MODEL}' dvc.lock    # md5: {model}")
+    params = {key: value for node in facts.lineage for key, value in node.params.items()}
     told = yaml.safe_dump(params, sort_keys=False, allow_unicode=True)
-    same = f"{made.get('device') or 'the same device'}, {made.get('threads') or 'as many'} threads, torch {(made.get('versions') or {}).get('torch', 'of the same version')}"
+    versions = made.get("versions") or {}
+    same = (
+        f"{made.get('device') or 'cpu'}, {markup.written(made.get('threads'))} threads, torch {versions.get('torch')}"
+    )
     return (
-        f"{warning}{markup.command(chr(10).join(lines))}"
-        f"<p>The bytes are equal on the same kind of machine: {escape(markup.written(same))}.</p>"
+        f"{_dirty_warning(facts)}{markup.command(chr(10).join(lines))}"
+        f'<p class="hint">The same bytes come out on the same kind of machine: {escape(same)}.</p>'
         f"{markup.details('The parameters of this result', markup.command(told)) if params else ''}"
+    )
+
+
+def _dirty_warning(facts: Facts) -> str:
+    dirty = [stage for stage, made in facts.provenance.items() if made.get("dirty")]
+    if not dirty:
+        return ""
+    return (
+        f'<p class="note">No commit holds the whole tree that ran {escape(", ".join(dirty))}: it had other changes. '
+        "Put the parameters below into params.yaml before you run; if more than parameters had changed, the result "
+        "will differ.</p>"
     )

@@ -16,13 +16,15 @@ Array = npt.NDArray[np.float64]
 def smooth(values: Array, share: float) -> Array:
     """The mean over a window of `share` of the whole series, centred, so that it neither lags nor leads.
 
-    Towards both ends the window shrinks on both sides alike; `share` 0 gives the values themselves.
+    At the start, where losses fall steeply, the window shrinks on both sides alike; at the end it keeps its past.
+    `share` 0 gives the values themselves.
     """
     count = len(values)
     index = np.arange(count)
-    half = np.minimum(int(share * count / 2), np.minimum(index, count - 1 - index))
+    half = int(share * count / 2)
+    first, last = index - np.minimum(half, index), np.minimum(index + np.minimum(half, index), count - 1)
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-    return (sums[index + half + 1] - sums[index - half]) / (2 * half + 1)
+    return (sums[last + 1] - sums[first]) / (last + 1 - first)
 
 
 def thin(x: Array, y: Array, points: int) -> tuple[Array, Array]:
@@ -40,7 +42,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
         return [low]
     raw = (high - low) / max(1, count)
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.8)
     first = math.ceil(low / step - 1e-9)
     return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 

@@ -7,7 +7,7 @@ Refuses to know what a chart is about.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal, NamedTuple
@@ -18,7 +18,6 @@ from ratchet.report import series
 from ratchet.report.series import Array
 
 Look = Literal["main", "base", "other", "raw"]
-Write = Callable[[float], str]
 
 TABLE_ROWS = 25
 READOUT_POINTS = 400
@@ -64,7 +63,7 @@ class Frame(NamedTuple):
     x: tuple[float, float]
     y: tuple[float, float]
     left: int = 52
-    right: int = 10
+    right: int = 22
     top: int = 12
     bottom: int = 42
 
@@ -96,25 +95,28 @@ def line_chart(chart: Chart, lines: Sequence[Line]) -> str:
         curves = "".join(_curve(frame, line, points) for line in lines)
         rules = "".join(_level(frame, rule) for rule in chart.rules)
         drawings += _drawing(chart, frame, name, across, curves + rules)
-    names = [(line.name, line.look) for line in lines] + [(rule.name, rule.look) for rule in chart.rules]
+    names = [(line.name, line.look) for line in lines] + [(rule.name, f"{rule.look} dashed") for rule in chart.rules]
     return _figure(chart, drawings, names, lines[0].x, [(line.name, line.y) for line in lines])
 
 
-def bar_chart(chart: Chart, edges: Array, heights: Array, name: str) -> str:
-    """A figure with touching bars: `edges` [N + 1], `heights` [N]; rules stand upright."""
+def bar_chart(chart: Chart, edges: Array, bars: tuple[str, Array], outline: tuple[str, Array]) -> str:
+    """A figure with touching bars and the outline of others: `edges` [N + 1], heights [N]; rules stand upright."""
+    name, heights = bars
+    other_name, other_heights = outline
     levels = [rule.value for rule in chart.rules]
     x_range = (min(float(edges[0]), *levels, float(edges[-1])), max(float(edges[-1]), *levels, float(edges[0])))
     air = (x_range[1] - x_range[0]) * 0.02
-    y_range = series.span(heights, zero=True)
+    y_range = series.span(heights, other_heights, zero=True)
     drawings = ""
     for size, (width, height, _, across) in SIZES.items():
         frame = Frame(width, height, (x_range[0] - air, x_range[1] + air), y_range)
-        bars = "".join(_bar(frame, *bar) for bar in zip(edges[:-1], edges[1:], heights, strict=True))
+        shapes = "".join(_bar(frame, *bar) for bar in zip(edges[:-1], edges[1:], heights, strict=True))
+        shapes += _stairs(frame, edges, other_heights)
         rules = "".join(_upright(frame, rule) for rule in chart.rules)
-        drawings += _drawing(chart, frame, size, across, bars + rules)
-    names: list[tuple[str, Look]] = [(name, "main"), *((rule.name, rule.look) for rule in chart.rules)]
+        drawings += _drawing(chart, frame, size, across, shapes + rules)
+    names = [(name, "main"), (other_name, "base"), *((rule.name, f"{rule.look} dashed") for rule in chart.rules)]
     centres = (edges[:-1] + edges[1:]) / 2
-    return _figure(chart, drawings, names, centres, [(name, heights)])
+    return _figure(chart, drawings, names, centres, [bars, outline])
 
 
 def _curve(frame: Frame, line: Line, points: int) -> str:
@@ -125,63 +127,69 @@ def _curve(frame: Frame, line: Line, points: int) -> str:
 
 def _level(frame: Frame, rule: Rule) -> str:
     y = frame.at_y(rule.value)
-    return (
-        f'<line class="rule {rule.look}" x1="{frame.left}" x2="{frame.width - frame.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    )
+    return _stroke(f"rule {rule.look}", frame.left, y, frame.width - frame.right, y)
 
 
 def _upright(frame: Frame, rule: Rule) -> str:
     x = frame.at_x(rule.value)
-    return f'<line class="rule {rule.look}" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{frame.height - frame.bottom}"/>'
+    return _stroke(f"rule {rule.look}", x, frame.top, x, frame.height - frame.bottom)
+
+
+def _stroke(look: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="{look}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
 def _bar(frame: Frame, left: float, right: float, height: float) -> str:
-    x, y, end = frame.at_x(left), frame.at_y(height), frame.at_x(right)
-    base = frame.at_y(0)
-    return (
-        f'<rect class="bar main" x="{x:.1f}" y="{y:.1f}" width="{max(0.5, end - x - 1):.1f}" height="{base - y:.1f}"/>'
-    )
+    x, y, width = frame.at_x(left), frame.at_y(height), frame.at_x(right) - frame.at_x(left) - 1
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{max(0.5, width):.1f}" height="{frame.at_y(0) - y:.1f}"'
+    return f'<rect class="bar main" {place}/>'
+
+
+def _stairs(frame: Frame, edges: Array, heights: Array) -> str:
+    corners = [(edges[0], 0.0), *((x, y) for i, y in enumerate(heights) for x in edges[i : i + 2]), (edges[-1], 0.0)]
+    path = "L".join(f"{frame.at_x(x):.1f} {frame.at_y(y):.1f}" for x, y in corners)
+    return f'<path class="curve thin base" d="M{path}"/>'
 
 
 def _drawing(chart: Chart, frame: Frame, size: str, across: int, shapes: str) -> str:
-    """One SVG with axes; the script reads the data ranges from its attributes."""
-    label = escape(f"{chart.title}. {chart.says}")
-    middle = (frame.left + frame.width - frame.right) / 2
-    ranges = f'data-x="{frame.x[0]!r} {frame.x[1]!r}" data-box="{frame.left} {frame.width - frame.right} {frame.top} {frame.height - frame.bottom}"'
+    """One SVG with axes; the script reads the data range and the drawing area from its attributes."""
+    right, floor = frame.width - frame.right, frame.height - frame.bottom
     return (
-        f'<svg class="{size}" viewBox="0 0 {frame.width} {frame.height}" role="img" tabindex="0" aria-label="{label}" {ranges}>'
-        f"{_axes(frame, across)}{shapes}"
-        f'<line class="cross" y1="{frame.top}" y2="{frame.height - frame.bottom}" hidden/>'
-        f'<text class="label" x="{middle:.0f}" y="{frame.height - 6}" text-anchor="middle">{escape(chart.x_label)}</text></svg>'
+        f'<svg class="{size}" viewBox="0 0 {frame.width} {frame.height}" role="img" tabindex="0" '
+        f'aria-label="{escape(f"{chart.title}. {chart.says}")}" data-x="{frame.x[0]!r} {frame.x[1]!r}" '
+        f'data-box="{frame.left} {right}">{_axes(frame, across)}{shapes}'
+        f'<line class="cross" y1="{frame.top}" y2="{floor}" hidden/>'
+        f"{_text('label', (frame.left + right) / 2, frame.height - 6, chart.x_label)}</svg>"
     )
+
+
+def _text(look: str, x: float, y: float, said: str, anchor: str = "middle") -> str:
+    return f'<text class="{look}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(said)}</text>'
 
 
 def _axes(frame: Frame, across: int) -> str:
     right, floor = frame.width - frame.right, frame.height - frame.bottom
-    parts = []
-    for value in series.ticks(*frame.y, 5):
+    parts: list[str] = []
+    for value in series.ticks(*frame.y, 6):
         y = frame.at_y(value)
-        parts.append(f'<line class="grid" x1="{frame.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text class="tick" x="{frame.left - 8}" y="{y + 4:.1f}" text-anchor="end">{series.short(value)}</text>'
-        )
+        parts += [_stroke("grid", frame.left, y, right, y)]
+        parts += [_text("tick", frame.left - 8, y + 4, series.short(value), "end")]
     for value in series.ticks(*frame.x, across):
         x = frame.at_x(value)
-        parts.append(f'<line class="grid tickmark" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 5}"/>')
-        parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{floor + 18}" text-anchor="middle">{series.short(value)}</text>'
-        )
-    parts.append(f'<line class="axis" x1="{frame.left}" x2="{right}" y1="{floor}" y2="{floor}"/>')
-    return "".join(parts)
+        parts += [_stroke("tickmark", x, floor, x, floor + 5), _text("tick", x, floor + 18, series.short(value))]
+    return "".join([*parts, _stroke("axis", frame.left, floor, right, floor)])
 
 
 def _figure(
     chart: Chart, drawings: str, names: Sequence[tuple[str, str]], x: Array, columns: Sequence[tuple[str, Array]]
 ) -> str:
+    """The drawings with their caption, legend, readout, and the numbers twice: for the script and as a table."""
     legend = "".join(f'<li class="{look}">{escape(name)}</li>' for name, look in names)
     return (
-        f'<figure class="chart" id="{escape(chart.key)}"><figcaption><h3>{escape(chart.title)}</h3><p>{escape(chart.says)}</p>'
-        f'<div class="under"><span class="y-label">{escape(chart.y_label)}</span><ul class="legend">{legend}</ul></div></figcaption>'
+        f'<figure class="chart" id="{escape(chart.key)}"><figcaption>'
+        f"<h3>{escape(chart.title)}</h3><p>{escape(chart.says)}</p>"
+        f'<div class="under"><span class="y-label">{escape(chart.y_label)}</span>'
+        f'<ul class="legend">{legend}</ul></div></figcaption>'
         f'{drawings}<output class="readout" aria-live="polite">&nbsp;</output>'
         f'<script type="application/json">{_numbers(chart, x, columns)}</script>'
         f"<details><summary>The numbers</summary>{_table(chart, x, columns)}</details></figure>"
@@ -204,13 +212,16 @@ def script_json(value: object) -> str:
 
 
 def _table(chart: Chart, x: Array, columns: Sequence[tuple[str, Array]]) -> str:
-    pick = _spread(len(x), TABLE_ROWS)
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in [chart.x_label, *(name for name, _ in columns)])
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in [chart.x_label, *(name for name, _ in columns)])
+    all_values = [x, *(y for _, y in columns)]
     rows = "".join(
-        "<tr>" + "".join(f"<td>{_round(values[i]):,g}</td>" for values in [x, *(y for _, y in columns)]) + "</tr>"
-        for i in pick
+        f"<tr>{''.join(f'<td>{_round(values[at]):,g}</td>' for values in all_values)}</tr>"
+        for at in _spread(len(x), TABLE_ROWS)
     )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(chart.title)}, numbers">'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
 
 
 def _spread(count: int, most: int) -> list[int]:

@@ -20,8 +20,10 @@ SCHEMA = DataFrameSchema(
     {
         "document": number("number of the document in its split, counted from 0", low=0, whole=True, order="rising"),
         "tokens": number("tokens of the document that were predicted", low=0, whole=True),
-        "bytes": number("UTF-8 bytes of the document", low=0, whole=True),
+        "bytes": number("UTF-8 bytes of the document", low=1, whole=True),
         "nats": number("sum of the negative log likelihoods of its tokens, nats", low=0),
+        "bpb": number("bits per byte of the document: nats / (ln 2 · bytes)", low=0),
+        "ngram_nats": number("what the byte n-gram model pays for the document, nats", low=0),
     },
     name="documents.parquet",
     description="One row per validation document, written by `evaluate` to data/evaluate/documents.parquet.",

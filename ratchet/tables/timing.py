@@ -42,6 +42,19 @@ SUMMARY = DataFrameSchema(
 )
 
 
+JUDGING = DataFrameSchema(
+    {
+        "tokens_per_s": number("tokens judged per second", low=0),
+        "seconds": number("seconds from the first question to the last answer", low=0),
+        "startup_seconds": number("seconds until the candidates had loaded the model", low=0),
+        "ngram_seconds": number("seconds that the byte n-gram model took", low=0),
+        "probe_max_shift_nats": number("how far the secret probe saw an answer move, nats of one target", low=0),
+    },
+    name="evaluate/timing.json",
+    description="One object, written by `evaluate` to data/evaluate/timing.json.",
+)
+
+
 def read_steps(path: Path) -> pd.DataFrame:
     """The per-step timing in `path`. Raises InputError or TableError."""
     log = newest_log(settings().runs)
@@ -51,3 +64,8 @@ def read_steps(path: Path) -> pd.DataFrame:
 def read_summary(path: Path) -> dict[str, Any]:
     """The timing summary in `path`. Raises InputError or TableError."""
     return records.read(path, SUMMARY, do=REMEDY)
+
+
+def read_judging(path: Path) -> dict[str, Any]:
+    """The judge's timing in `path`. Raises InputError or TableError."""
+    return records.read(path, JUDGING, do="run `dvc repro --force evaluate` to write it anew")

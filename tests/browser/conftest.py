@@ -50,7 +50,9 @@ class Page:
     def open(self, path: Path, *, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
         """Load a file at a window size, in light or dark, and wait until it has loaded."""
         width, height = size
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self._events.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -134,22 +135,39 @@ def make_judgement(root: Path, documents: int, rng: np.random.Generator) -> None
     nats = bpb * lengths * math.log(2)
     folder = root / "data/evaluate"
     folder.mkdir(parents=True)
+    ngram_nats = (bpb + 0.0712 + 0.08 * rng.standard_normal(documents)) * lengths * math.log(2)
     pd.DataFrame(
-        {"document": np.arange(documents), "tokens": lengths // 4 + 1, "bytes": lengths, "nats": nats}
+        {
+            "document": np.arange(documents),
+            "tokens": lengths // 4 + 1,
+            "bytes": lengths,
+            "nats": nats,
+            "bpb": bpb,
+            "ngram_nats": ngram_nats,
+        }
     ).to_parquet(folder / "documents.parquet")
-    val_bpb = float(nats.sum() / math.log(2) / lengths.sum())
+    val_bpb, ngram_bpb = (float(each.sum() / math.log(2) / lengths.sum()) for each in (nats, ngram_nats))
     make_texts(root / "data/prepare/val", documents)
-    write_json(folder / "timing.json", {"seconds": 21.0, "tokens_per_s": 14500.0})
+    write_json(
+        folder / "timing.json",
+        {
+            "tokens_per_s": 14500.0,
+            "seconds": 21.0,
+            "startup_seconds": 4.2,
+            "ngram_seconds": 7.9,
+            "probe_max_shift_nats": 1.2e-6,
+        },
+    )
     write_json(
         root / "metrics/evaluate.json",
         {
             "val_bpb": val_bpb,
-            "ngram_bpb": val_bpb + 0.0712,
-            "gain_over_ngram": 0.0712,
+            "ngram_bpb": ngram_bpb,
+            "gain_over_ngram": ngram_bpb - val_bpb,
             "documents": documents,
             "bytes": int(lengths.sum()),
             "tokens": int((lengths // 4 + 1).sum()),
-            "probe": {"rows": 24, "max_shift": 1.2e-6, "verdict": "passed"},
+            "probe": {"rows": 24, "repeated_rows": 24, "tolerance_nats": 0.001, "verdict": "no look-ahead seen"},
             "isolation": "weak",
         },
     )
@@ -175,7 +193,8 @@ def provenance_of(stage: str) -> dict[str, object]:
         "argv": ["python", "-m", f"steps.{stage}"],
         "device": "cpu",
         "threads": 2,
-        "versions": {"python": "3.11.7", "torch": "2.13.0", "platform": "Linux-x86_64"},
+        "versions": {"python": "3.11.7", "ratchet": "0.1.0", "torch": "2.13.0", "numpy": "2.4.6", "dvc": "3.67.1"},
+        "platform": "Linux-6.1-x86_64-with-glibc2.36",
     }
 
 
@@ -204,7 +223,7 @@ def make_dvc_files(root: Path) -> None:
             "deps": deps,
             "outs": outs,
         }
-        digest = lambda path: f"{abs(hash(path)) % 16**8:08x}".ljust(32, "0")  # noqa: E731
+        digest = lambda path: hashlib.md5(path.encode()).hexdigest()  # noqa: E731
         locked[name] = {
             "cmd": f"python -m steps.{name}",
             "deps": [{"path": path, "md5": digest(path)} for path in deps],
