@@ -99,7 +99,6 @@ REFUSED = {
         Reason.CHANGING_ANSWERS,
     ),
     "counts its calls": ("return self.honest(tokens) * (1 + 0.01 * self.calls)", Reason.CHANGING_ANSWERS),
-    "random": ("return self.honest(tokens) + torch.rand(1)", None),
     "random per logit": ("return self.honest(tokens) + torch.rand(24)", Reason.CHANGING_ANSWERS),
     "other rows of the batch": (
         "return self.honest(tokens) + self.honest(tokens).mean(dim=(0, 1))",
@@ -111,14 +110,11 @@ REFUSED = {
         "out = torch.full_like(self.honest(tokens), -torch.inf)\nout[..., 0] = 0\nreturn out",
         Reason.NON_FINITE,
     ),
-    "plus infinity": ("return self.honest(tokens) + torch.inf", Reason.NON_FINITE),
     "transposed": ("return self.honest(tokens).transpose(1, 2)", Reason.WRONG_SHAPE),
-    "one position": ("return self.honest(tokens)[:, -1:]", Reason.WRONG_SHAPE),
     "no tensor": ("return 1.7", Reason.WRONG_SHAPE),
     "whole numbers": ("return self.honest(tokens).long()", Reason.WRONG_DTYPE),
     "raises": ("raise RuntimeError('no\\x1b[2J logits')", Reason.EXITED),
     "exits with 0": ("if self.calls == 2: os._exit(0)\nreturn self.honest(tokens)", Reason.EXITED),
-    "kills itself": ("os.kill(os.getpid(), 9)", Reason.EXITED),
 }
 
 
@@ -126,9 +122,6 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_judge_of_cheating_arena_refuses_with_its_reason(name: str, tmp_path: Path, split: PackedSplit) -> None:
     body, reason = REFUSED[name]
-    if reason is None:  # adds one number to all logits: the judge's normalisation takes it out
-        assert judged(tmp_path, split, body).probe.verdict == "clean"
-        return
     with pytest.raises(Refused) as refusal:
         judged(tmp_path, split, body)
     assert refusal.value.reason is reason
@@ -156,13 +149,10 @@ def test_judge_of_arena_that_prints_without_end_refuses_and_bounds_the_disk(tmp_
 
 
 @pytest.mark.slow
-def test_judge_of_unnormalised_logits_gives_no_gain(tmp_path: Path, split: PackedSplit) -> None:
-    honest = judged(tmp_path, split, "return self.honest(tokens)")
-    raised = judged(tmp_path, split, "return torch.log_softmax(self.honest(tokens), -1) + 100.0")
-    assert raised.val_bpb == pytest.approx(honest.val_bpb, abs=1e-6)
-    constant = judged(tmp_path, split, "return torch.zeros_like(self.honest(tokens))")
-    tokens, total = constant.documents["tokens"].sum(), constant.documents["bytes"].sum()
-    assert constant.val_bpb == pytest.approx(np.log2(VOCAB) * tokens / total, rel=1e-7)
+def test_judge_of_log_probabilities_that_sum_to_more_than_one_gives_no_gain(tmp_path: Path, split: PackedSplit) -> None:
+    claimed = judged(tmp_path, split, "return torch.zeros_like(self.honest(tokens)) + 100.0 + torch.rand(1)")
+    tokens, size = claimed.documents["tokens"].sum(), claimed.documents["bytes"].sum()
+    assert claimed.val_bpb == pytest.approx(np.log2(VOCAB) * tokens / size, rel=1e-7)
 
 
 @pytest.mark.slow
@@ -182,7 +172,7 @@ time.sleep(60)
 @pytest.mark.slow
 def test_judge_survives_arena_that_shrinks_the_shared_memory(tmp_path: Path, split: PackedSplit) -> None:
     body = """
-for name in os.listdir('/proc/self/maps'[:14] + 'fd'):
+for name in os.listdir('/proc/self/fd'):
     try: os.ftruncate(int(name), 0)
     except OSError: pass
 return self.honest(tokens)
