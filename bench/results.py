@@ -1,0 +1,41 @@
+"""A benchmark's result: printed, and kept in bench/results/ with where it came from."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ratchet.core import atomic
+from ratchet.core.provenance import collect
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("ratchet", "torch", "numpy", "tiktoken", "rustbpe", "pyarrow")
+
+
+def keep(name: str, figures: dict[str, Any]) -> None:
+    """Print `figures` as JSON and write them with machine, versions, commit and date to bench/results/`name`.json."""
+    path = ROOT / "bench/results" / f"{name}.json"
+    result = {
+        "figures": figures,
+        "machine": {
+            "cpu": _cpu_name(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "load_1min": round(os.getloadavg()[0], 2),
+        },
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "provenance": collect(ROOT, exclude=["bench/results"], packages=PACKAGES),
+    }
+    atomic.write_json(path, result)
+    print(json.dumps(figures, indent=2, ensure_ascii=False))
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
