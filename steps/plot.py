@@ -25,7 +25,7 @@ class PlotParams(Params):
 
 
 class Inputs(NamedTuple):
-    """The record of training, the judge's account, the texts it judged, every stage's metrics and provenance, the look."""
+    """The record of training, the judge's account and its texts, every stage's metrics and provenance, the look."""
 
     history: Path = Path("data/train/history.tsv")
     timing: Path = Path("data/train/timing")

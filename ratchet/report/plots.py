@@ -198,7 +198,7 @@ def verdict_sentence(facts: Facts) -> str:
     low, high = facts.gain_interval
     gain = judged["gain_over_ngram"]
     side = "below" if gain >= 0 else "ABOVE"
-    interval = f" (95 % over documents: {low:.3f} to {high:.3f})" if low == low else ""
+    interval = "" if math.isnan(low) else f" (95 %: {low:.3f} to {high:.3f})"
     return (
-        f"{judged['val_bpb']:.4f}{interval}, {abs(gain):.4f} {side} the byte n-gram, {judged['documents']:,} documents"
+        f"{judged['val_bpb']:.4f}, {abs(gain):.4f} {side} the byte n-gram{interval}, {judged['documents']:,} documents"
     )
