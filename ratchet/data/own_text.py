@@ -26,7 +26,8 @@ def set_source(params_path: Path, kind: Literal["text", "parquet"], folder: Path
     """Make `prepare` read `folder`, pinned by its sha256; return what to tell the user.
 
     `options`: other keys of the section `prepare.KIND` (separator, glob, column, language, licence); those that are
-    None stay as they are. Every file is read once before anything is changed. A folder inside the project is written relative to it, another one absolute.
+    None stay as they are. Every file is read once before anything is changed. A folder inside the project is written
+    relative to it, another one absolute.
     Raises InputError (no such folder, option or column, no matching file, not UTF-8) with params.yaml untouched.
     """
     given = _checked_options(kind, {key: value for key, value in options.items() if value is not None})

@@ -85,6 +85,6 @@ def decode_chunks(path: Path) -> Iterator[str]:
                 raise InputError(path, what, "convert it, e.g. `iconv -f LATIN1 -t UTF-8`, or leave it out") from None
             consumed += len(data)
             yield text.removeprefix(BYTE_ORDER_MARK) if first else text
-            first = False
+            first = first and not text
             if not data:
                 return
