@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,17 @@ from prefect.states import Completed, Failed
 from prefect.tasks import Task
 
 from flows import artifacts
-from flows.stage_process import reproduce
+from flows.stage_process import Ending, reproduce
 from ratchet.core.errors import RatchetError
 from ratchet.dag import Node, read_dag
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A stage that failed, and how."""
+
+    stage: str
+    ending: Ending
 
 
 @flow(name="pipeline", persist_result=False, validate_parameters=True)
@@ -98,7 +107,7 @@ async def reproduce_stage(name: str, why: Sequence[str], force: bool) -> State[A
 
     ending = await reproduce(name, force=force, say=say)
     if ending.kind == "Failed":
-        return Failed(message=f"stage {name} failed:\n" + "\n".join(ending.last), data=ending.exit_code)
+        return Failed(message=f"stage {name} failed: {ending.last[-1]}", data=Broken(name, ending))
     await progress.advance()
     return Completed(name=ending.kind, data=None)
 
@@ -110,7 +119,7 @@ def artifact_key(name: str) -> str:
 
 def is_worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
     """A retry helps against the world (timeout, network: any exit code but 2), never against a wrong input."""
-    return state.data != 2
+    return not (isinstance(state.data, Broken) and state.data.ending.exit_code == 2)
 
 
 def summary(states: Mapping[str, State]) -> str:
@@ -149,6 +158,19 @@ async def _run(first: str | None, last: str | None, force: tuple[str, ...]) -> i
         )
         return code if isinstance(code, int) and 0 < code < 128 else 1
     raise KeyboardInterrupt
+
+
+def report_failure(message: str, cause: object) -> int:
+    """Say what broke, the stage's own words first, and what to type next. Returns the exit code."""
+    next_command = "next: mend it and type `ratchet run`; finished stages are not repeated"
+    if not isinstance(cause, Broken):
+        print(f"{message}\n{next_command}", file=sys.stderr)
+        return 1
+    said = "\n".join(cause.ending.last)
+    print(
+        f"stage {cause.stage} failed:\n{said}\n{next_command}\n  all of it: ratchet logs {cause.stage}", file=sys.stderr
+    )
+    return cause.ending.exit_code if 0 < cause.ending.exit_code < 128 else 1
 
 
 def results(root: Path) -> str:

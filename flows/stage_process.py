@@ -35,7 +35,8 @@ _WORDS: tuple[tuple[str, Kind], ...] = (
 )
 _EXITED = re.compile(r"failed to run: .* exited with (-?\d+)")
 _ADVICE = re.compile(
-    r"(To track the changes with git|\s+git add |To enable auto staging|\s+dvc config core.auto|Use `dvc push`|\s*$)"
+    r"(To track the changes with git|\s+git add |To enable auto staging|\s+dvc config core.autostage|Use `dvc push`|"
+    r"WARNING: '.*' is empty\.|\s*$)"
 )
 _DVC_SAYS = re.compile(r"(ERROR: failed to reproduce|> |Running stage |Updating lock file|Generating lock file)")
 
@@ -115,7 +116,7 @@ async def lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 def own_lines(seen: deque[str]) -> tuple[str, ...]:
     """The last lines that the stage itself said; DVC's own when there are none."""
     own = [line for line in seen if not _ADVICE.match(line) and not _DVC_SAYS.match(line)]
-    return tuple((own or [line for line in seen if line.startswith("ERROR")] or list(seen))[-LAST_LINES:])
+    return tuple((own or [*seen] or ["it said nothing"])[-LAST_LINES:])
 
 
 async def kill_group(child: asyncio.subprocess.Process) -> None:

@@ -1,0 +1,1 @@
+"""One file a DVC stage; each is short and calls the library."""

@@ -1,0 +1,1 @@
+"""Text as data: sources, documents, tokenizer, packed rows, the loader."""

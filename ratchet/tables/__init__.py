@@ -1,0 +1,1 @@
+"""Tables: schemas and readers of what the stages write."""

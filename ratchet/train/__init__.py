@@ -1,0 +1,1 @@
+"""Training and judging: device, arena, sealed trainer, sealed judge."""
