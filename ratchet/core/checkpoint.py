@@ -93,6 +93,8 @@ class Store:
         if damage and good:
             told = f"{damage.where}: {damage.what}; continuing from {self.path(good['seq'])}"
             print(told, file=sys.stderr, flush=True)
+        elif good:
+            self.prune(good["seq"])  # a kill may have come between HEAD and the removal of old ones
         self.seq = good["seq"] if good else 0
         self.labels = (good["labels"] if good else {}) | self.labels
         return (good["seq"], good["state"]) if good else None
