@@ -20,15 +20,15 @@ from ratchet.tables.conform import conform
 def read(path: Path, schema: DataFrameSchema, *, do: str) -> dict[str, Any]:
     """The object in `path` as it was written, checked. Raises InputError (no file, no JSON, NaN) or TableError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
     except FileNotFoundError:
         raise InputError(path, "no such file", do) from None
     except UnicodeDecodeError as error:
         raise InputError(path, f"not UTF-8 at byte {error.start}", do) from None
     except json.JSONDecodeError as error:
         raise InputError(path, f"not JSON at line {error.lineno}: {error.msg}", do) from None
-    except _ConstantError as error:
-        raise InputError(path, f"holds {error}, which is no JSON", do) from None
+    except _NoJsonError as error:
+        raise InputError(path, str(error), do) from None
     return check(value, schema, path, do=do)
 
 
@@ -50,9 +50,17 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-class _ConstantError(ValueError):
-    """NaN or Infinity in a JSON file."""
+class _NoJsonError(Exception):
+    """What Python reads as JSON although it is none, or is ambiguous."""
 
 
 def _refuse_constant(name: str) -> None:
-    raise _ConstantError(name)
+    raise _NoJsonError(f"holds {name}, which is no JSON")
+
+
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(items)
+    if len(value) < len(items):
+        names = [name for name, _ in items]
+        raise _NoJsonError(f"key {next(name for name in names if names.count(name) > 1)} stands twice")
+    return value

@@ -35,7 +35,6 @@ def read(path: Path, schema: DataFrameSchema, *, empty: str, empty_do: str, do: 
     frame = pd.read_csv(
         io.StringIO("\n".join(lines)),
         sep="\t",
-        float_precision="round_trip",
         quoting=csv.QUOTE_NONE,
         keep_default_na=False,  # only an empty cell is empty: `nan` is a value, and a wrong one
         na_values=[""],
