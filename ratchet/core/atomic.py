@@ -43,18 +43,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
     Raises OSError (a full disk included) with `path` untouched and no temp file left.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temp = temp_beside(path)
-    try:
-        with temp.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temp.replace(path)
-    except BaseException:
-        temp.unlink(missing_ok=True)
-        raise
-    fsync_folder(path.parent)
+    with output_file(path) as temp:
+        temp.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
