@@ -77,7 +77,7 @@ class Mirror:
         if self._broken or self._run is None:
             return
         try:
-            self._run.finish(exit_code=exit_code, quiet=True)
+            self._run.finish(exit_code=exit_code)
         except Exception as error:  # noqa: BLE001  (the same boundary)
             self._give_up(error)
         self._run = None

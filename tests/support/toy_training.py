@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch._dynamo  # noqa: F401  (AdamW imports it, 2 s: once here rather than in every forked child)
 import yaml
 
@@ -25,7 +27,7 @@ from ratchet.train.parameters import TrainParams
 from ratchet.train.trainer import Ending
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SEQUENCE_LEN = 16
+SEQUENCE_LEN, ROWS = 16, 36
 WORDS = ("the", "a", "cat", "dog", "sings", "runs", "over", "under", "green", "old", "house", "river", "and", "never")
 
 KNOBS = {"DEPTH": 1, "HEADS": 2, "HEAD_DIM": 16, "BATCH_ROWS": 4, "MLP_RATIO": 1}
@@ -44,7 +46,7 @@ def texts(count: int, seed: int) -> list[str]:
     return [" ".join(draw.choice(WORDS) for _ in range(draw.randint(3, 12))) + "." for _ in range(count)]
 
 
-def make_project(folder: Path, *, documents: int = 40, **train: Any) -> Path:
+def make_project(folder: Path, *, documents: int = 80, **train: Any) -> Path:
     """Write tokenizer, packed rows, arena, params.yaml and constraints.txt as the stages before `train` would."""
     tokenizer, _ = train_tokenizer(
         texts(400, 0), vocab_size=300, max_characters=10**6, max_document_characters=10**6, where="toy"
@@ -63,12 +65,23 @@ def make_project(folder: Path, *, documents: int = 40, **train: Any) -> Path:
             where=name,
             workers=1,
         )
+    _cut(folder / "data" / "pack" / "train")
     (folder / "arena").mkdir()
     shutil.copy(ROOT / "arena" / "train.py", folder / "arena" / "train.py")
     shutil.copy(ROOT / "constraints.txt", folder / "constraints.txt")
     set_params(folder, **train)
     sealed_digest()  # kept for the forked children
     return folder
+
+
+def _cut(packed: Path) -> None:
+    """Keep 36 rows, so that 9 steps of 4 rows end an epoch exactly."""
+    rows = np.load(packed / "rows.npy")
+    assert len(rows) >= ROWS
+    np.save(packed / "rows.npy", rows[:ROWS])
+    manifest = json.loads((packed / "manifest.json").read_text())
+    manifest |= {"rows": ROWS, "files": {"rows.npy": (packed / "rows.npy").stat().st_size}}
+    (packed / "manifest.json").write_text(json.dumps(manifest))
 
 
 def set_params(folder: Path, **train: Any) -> None:

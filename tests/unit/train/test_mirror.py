@@ -1,0 +1,162 @@
+"""The W&B mirror against W&B's own offline files, read back by W&B's own reader."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_training import in_child, launch, make_project
+
+from ratchet.core.checkpoint import read_metadata
+from ratchet.settings import Settings
+from ratchet.train import progress
+from ratchet.train.mirror import Mirror, history_steps, new_identity, recorded_steps
+
+IDENTITY = {"id": "0a1b2c3d", "project": "toy", "entity": None}
+
+
+def rows(first: int, last: int) -> list[dict[str, Any]]:
+    columns = {"tokens": 64, "epoch": 0.5, "loss": 2.5, "lr_scale": 1.0, "grad_norm": None}
+    return [{"step": step, **columns, "tokens_per_s": 10.0, "memory_mb": 1.0} for step in range(first, last + 1)]
+
+
+def inspected(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every record in the offline files below `folder`, oldest file first, as W&B's own command reads them."""
+    for file in sorted(folder.rglob("run-*.wandb")):
+        if "latest-run" in file.parts:
+            continue
+        command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        yield from (json.loads(line) for line in output.splitlines() if line.startswith("{"))
+
+
+def told(folder: Path) -> tuple[list[int], set[str]]:
+    """(steps in the order they were logged, run ids) over all offline files."""
+    steps, ids = [], set()
+    for record in inspected(folder):
+        if record["type"] == "history":
+            assert record["history"]["item"]["train/step"] == record["history"]["step"]["num"]
+            steps.append(record["history"]["step"]["num"])
+        if record["type"] == "run":
+            ids.add(record["run"]["run_id"])
+    return steps, ids
+
+
+@pytest.mark.slow
+def test_mirror_of_a_killed_and_resumed_training_holds_each_step_once_in_one_run(tmp_path: Path) -> None:
+    """Real training, real SIGKILL: the rows committed before it, then the rest, under the id in the checkpoint."""
+    project = make_project(tmp_path / "project")
+    where = tmp_path / "run"
+
+    def killed() -> None:
+        plain = progress.Watch.step
+
+        def stepping(self: progress.Watch, row: Any, seconds: float) -> None:
+            plain(self, row, seconds)
+            if row["step"] == 7:
+                time.sleep(2.0)  # longer than W&B's flush interval: what was sent before is on disk
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        progress.Watch.step = stepping
+        launch(project, where, wandb="offline")
+
+    assert in_child(killed) == -signal.SIGKILL
+    run = next((where / "runs/train").iterdir())
+    assert told(run)[0] == [1, 2, 3, 4, 5, 6]
+    assert in_child(lambda: launch(project, where, wandb="offline")) == 0
+    steps, ids = told(run)
+    assert steps == list(range(1, 11))
+    metadata = read_metadata(max((run / "checkpoints").iterdir()))
+    assert ids == {metadata["state"]["wandb"]["id"]} == {metadata["labels"]["wandb"]["id"]}
+    assert metadata["state"]["wandb"]["project"] == "ratchet"
+
+
+@pytest.mark.slow
+def test_mirror_sends_only_what_earlier_files_lack(tmp_path: Path) -> None:
+    """A second process sends the whole record again: nothing twice, no gap, the step metric defined."""
+    for upto in (3, 6):
+        mirror = Mirror("offline", tmp_path, {"seed": 1})
+        mirror.send(IDENTITY, rows(1, upto))  # pyright: ignore[reportArgumentType]
+        mirror.send(IDENTITY, rows(1, upto))  # pyright: ignore[reportArgumentType]
+        mirror.close()
+        time.sleep(1.1)  # W&B names the folder by the second
+    assert told(tmp_path) == ([1, 2, 3, 4, 5, 6], {"0a1b2c3d"})
+    assert recorded_steps(tmp_path, "0a1b2c3d") == {1, 2, 3, 4, 5, 6}
+    metrics = [record["metric"] for record in inspected(tmp_path) if record["type"] == "metric"]
+    assert any(metric.get("glob_name") == "train/*" and metric["step_metric"] == "train/step" for metric in metrics)
+
+
+@pytest.mark.slow
+def test_mirror_offline_file_torn_anywhere_gives_the_steps_before_the_tear(tmp_path: Path) -> None:
+    mirror = Mirror("offline", tmp_path, {})
+    mirror.send(IDENTITY, rows(1, 300))  # pyright: ignore[reportArgumentType]  (over several blocks of 32 KiB)
+    mirror.close()
+    file = next(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    data = file.read_bytes()
+    assert len(data) > 2 * 32 * 1024
+    assert list(history_steps(file)) == list(range(1, 301))
+    for size in (0, 5, 7, 20, 32 * 1024 - 3, 32 * 1024 + 3, len(data) // 2, len(data) - 1):
+        file.write_bytes(data[:size])
+        steps = list(history_steps(file))
+        assert steps == list(range(1, len(steps) + 1))
+
+
+@pytest.mark.slow
+def test_mirror_online_without_key_or_network_goes_on_offline_and_says_so_once(tmp_path: Path) -> None:
+    script = (
+        "from pathlib import Path\n"
+        "from ratchet.train.mirror import Mirror\n"
+        "row = dict.fromkeys('tokens epoch loss lr_scale grad_norm tokens_per_s memory_mb'.split(), 1.0)\n"
+        "row['step'] = 1\n"
+        "mirror = Mirror('online', Path('.'), {})\n"
+        "mirror.send({'id': '0a1b2c3d', 'project': 'toy', 'entity': None}, [row])\n"
+        "mirror.send({'id': '0a1b2c3d', 'project': 'toy', 'entity': None}, [row | {'step': 2}])\n"
+        "mirror.close()\n"
+    )
+    environment = {"PATH": os.defpath, "HOME": str(tmp_path), "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    for key in ({}, {"WANDB_API_KEY": "0" * 40}):
+        folder = tmp_path / f"with {len(key)} keys"
+        folder.mkdir()
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, cwd=folder, env=environment | key, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("going on offline") == 1
+        assert told(folder)[0] == [1, 2]
+
+
+def test_mirror_that_cannot_write_warns_once_and_stays_silent(tmp_path: Path, capfd: Any) -> None:
+    """A file where the folder should be: what a full disk comes to, without filling one."""
+    (tmp_path / "wandb").write_text("in the way")
+    mirror = Mirror("offline", tmp_path, {})
+    mirror._start = lambda identity: (_ for _ in ()).throw(OSError(28, "No space left on device"))  # type: ignore[method-assign]
+    for last in (1, 2, 3):
+        mirror.send(IDENTITY, rows(1, last))  # pyright: ignore[reportArgumentType]
+    mirror.close()
+    assert capfd.readouterr().err.count("training goes on without its mirror") == 1
+
+
+def test_mirror_disabled_imports_no_wandb_and_names_no_run(tmp_path: Path) -> None:
+    assert new_identity(Settings(wandb="disabled")) is None
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom ratchet.train.mirror import Mirror\n"
+        "mirror = Mirror('disabled', Path('.'), {})\nmirror.send(None, [{'step': 1}])\nmirror.close()\n"
+        "sys.exit('wandb' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False).returncode == 0
+
+
+def test_new_identity_comes_from_settings_and_is_new_each_time() -> None:
+    settings = Settings(wandb="offline", wandb_project="p", wandb_entity="e")
+    one, other = new_identity(settings), new_identity(settings)
+    assert one is not None
+    assert other is not None
+    assert (one["project"], one["entity"]) == ("p", "e")
+    assert one["id"] != other["id"]
