@@ -71,9 +71,9 @@ def settings() -> Settings:
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"unset it; there are {', '.join(known)}"
-            raise InputError("environment", f"unknown setting {name}={os.environ[name]!r}", hint)
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), [k.removeprefix(PREFIX) for k in known], n=1)
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"unset it; there are {', '.join(known)}"
+            raise InputError("environment", f"unknown setting {name}", hint)  # its value may be a secret
     try:
         return Settings()  # pyright: ignore[reportCallIssue]  (every field has a default)
     except ValidationError as error:
