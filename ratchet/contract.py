@@ -12,6 +12,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -41,6 +42,7 @@ def step(name: str) -> Stage[Any, Any, Any]:
     return cast("Stage[Any, Any, Any]", importlib.import_module(f"steps.{name}").STAGE)
 
 
+@cache  # files do not change while this process looks at them
 def truth(name: str, root: Path) -> Claim:
     """What the code of stage `name` really uses: the files it imports or starts, its inputs, its outputs."""
     stage = step(name)
@@ -110,7 +112,7 @@ def _other_lies(name: str, entry: Mapping[str, Any]) -> Iterable[str]:
         yield f"dvc.yaml: {name}.cmd is {entry.get('cmd')!r}; paste\n    cmd: python -m steps.{name}"
     for item in entry.get("metrics", ()):
         if isinstance(item, str) or item[next(iter(item))] != {"cache": False}:
-            yield f"dvc.yaml: a metric of {name} is cached; give it `cache: false`, git keeps it"
+            yield f"dvc.yaml: {name}.metrics has a cached one; give it `cache: false`, git keeps it"
 
 
 def _block(key: str, paths: Sequence[str]) -> str:

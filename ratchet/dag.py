@@ -96,7 +96,7 @@ def read_dag(root: Path) -> Dag:
 
     try:
         with Repo(str(root)) as repo:
-            stages = {str(stage.addressing): stage for stage in repo.index.stages}
+            stages = {_name(stage): stage for stage in repo.index.stages}
             parents = {name: _parents(repo, stage) for name, stage in stages.items()}
             writers = _writers(repo)
             nodes = {name: _node(stage, parents[name], writers) for name, stage in stages.items()}
@@ -116,8 +116,13 @@ def _causes(error: BaseException) -> str:
     return ": ".join(dict.fromkeys(said))
 
 
+def _name(stage: Stage) -> str:
+    """Its name in dvc.yaml; DVC's own address of it depends on the working directory."""
+    return str(getattr(stage, "name", None) or stage.addressing)
+
+
 def _parents(repo: Repo, stage: Stage) -> tuple[str, ...]:
-    return tuple(sorted(str(parent.addressing) for parent in repo.index.graph.successors(stage)))
+    return tuple(sorted(_name(parent) for parent in repo.index.graph.successors(stage)))
 
 
 def _ordered(parents: dict[str, tuple[str, ...]]) -> list[str]:
@@ -132,7 +137,7 @@ def _node(stage: Stage, parents: tuple[str, ...], writers: dict[str, int]) -> No
     meta: dict[str, Any] = stage.meta or {}
     timeout = meta.get("timeout")
     return Node(
-        name=str(stage.addressing),
+        name=_name(stage),
         desc=stage.desc or "",
         parents=parents,
         gpu=bool(meta.get("gpu", False)),
