@@ -48,7 +48,7 @@ FINAL_LR: Annotated[float, 0.0, 0.5] = 0.0
 ADAM_BETAS = (0.8, 0.95)
 MOMENTUM_START, MOMENTUM_STEPS = 0.85, 300  # the momentum rises linearly from the first over so many steps
 GATE_CHANNELS = 32  # a value embedding is gated by the first channels of the stream
-LOSS_CHUNK = 128  # rows of logits worked on at once: 4 MiB at 8,192 ids, which stays in a core's cache
+LOSS_CHUNK = 32  # rows of logits worked on at once: 1 MiB at 8,192 ids, which stays in a core's cache
 
 
 class Spec(Protocol):
@@ -136,8 +136,23 @@ def window_mask(length: int, window: int, device: torch.device) -> Any:
     return (distance_TT >= 0) & (distance_TT < window)
 
 
+class SquaredReLU(torch.autograd.Function):
+    """relu(x)**2 (So et al., 2021) with two passes over memory in backward, where autograd makes five."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        (positive,) = ctx.saved_tensors
+        return (grad_outputs[0] * positive).mul_(2)
+
+
 class MLP(nn.Module):
-    """Two matrices with a squared ReLU between (So et al., 2021)."""
+    """Two matrices with a squared ReLU between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +161,7 @@ class MLP(nn.Module):
         self.down = nn.Parameter(torch.empty(width, MLP_RATIO * width))
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        return linear(F.relu(linear(x_BTD, self.up)).square(), self.down)
+        return linear(SquaredReLU.apply(linear(x_BTD, self.up)), self.down)
 
 
 class GPT(nn.Module):
@@ -197,18 +212,17 @@ class GPT(nn.Module):
 class SoftCappedLoss(torch.autograd.Function):
     """Mean cross-entropy of SOFT_CAP * tanh(x @ head.T / SOFT_CAP), whose gradient is made in the forward pass.
 
-    Logits [N, V] never exist whole: they are made, turned into their own gradient and used up in chunks of rows.
+    One buffer [N, V] in the dtype of x first holds the raw logits and then, chunk by chunk, their gradient. Nothing else
+    of that size exists. The products are whole, since a sum of chunks would round differently from plain autograd.
     """
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
         weight_VD = head_VD.to(x_ND.dtype)
-        grad_NV = x_ND.new_empty(x_ND.size(0), head_VD.size(0))
-        nll_N = torch.empty(x_ND.size(0), device=x_ND.device)
-        for rows in torch.arange(x_ND.size(0)).split(LOSS_CHUNK):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
-            nll_N[part] = loss_and_gradient(x_ND[part], weight_VD, targets_N[part], x_ND.size(0), grad_NV[part])
-        ctx.save_for_backward(grad_NV @ weight_VD, (grad_NV.T @ x_ND).to(head_VD.dtype))
+        buffer_NV = F.linear(x_ND, weight_VD)
+        chunks = zip(buffer_NV.split(LOSS_CHUNK), targets_N.split(LOSS_CHUNK), strict=True)
+        nll_N = torch.cat([loss_and_gradient(chunk_NV, targets, len(targets_N)) for chunk_NV, targets in chunks])
+        ctx.save_for_backward(buffer_NV @ weight_VD, (buffer_NV.T @ x_ND).to(head_VD.dtype))
         return nll_N.mean()
 
     @staticmethod
@@ -217,16 +231,17 @@ class SoftCappedLoss(torch.autograd.Function):
         return grad_x_ND * grad_outputs[0], grad_head_VD * grad_outputs[0], None
 
 
-def loss_and_gradient(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, total: int, grad_NV: Tensor) -> Tensor:
-    """Negative log likelihoods [N]; `grad_NV` gets the gradient, by the raw logits, of a mean over `total` rows."""
-    tanh_NV = F.linear(x_ND, weight_VD).float().div_(SOFT_CAP).tanh_()
+def loss_and_gradient(raw_NV: Tensor, targets_N: Tensor, total: int) -> Tensor:
+    """Negative log likelihoods [N] of raw logits, which become their gradient in a mean over `total` positions.
+
+    The kernels are those autograd would run, so the bits are too.
+    """
+    tanh_NV = raw_NV.float().div_(SOFT_CAP).tanh_()
     log_p_NV = torch.log_softmax(tanh_NV * SOFT_CAP, dim=-1)
-    targets_N1 = targets_N[:, None]
-    nll_N = -log_p_NV.gather(1, targets_N1).squeeze(1)
-    grad = log_p_NV.exp_().mul_(1 / total)
-    grad.scatter_add_(1, targets_N1, torch.full_like(targets_N1, -1 / total, dtype=grad.dtype))
-    grad_NV.copy_(grad.mul_(SOFT_CAP).mul_(1 - tanh_NV.square_()).div_(SOFT_CAP))
-    return nll_N
+    grad_NV = torch.zeros_like(log_p_NV).scatter_(1, targets_N[:, None], -1 / total)
+    grad_NV = torch.ops.aten._log_softmax_backward_data(grad_NV, log_p_NV, -1, torch.float32)
+    raw_NV.copy_(torch.ops.aten.tanh_backward(grad_NV.mul_(SOFT_CAP), tanh_NV).div_(SOFT_CAP))
+    return F.nll_loss(log_p_NV, targets_N, reduction="none")
 
 
 POLAR_EXPRESS = (  # coefficients of Amsel et al., 2025 ("The Polar Express"), five steps

@@ -85,7 +85,8 @@ def knobs(source: str, where: object = "arena") -> dict[str, Knob]:
 
     A knob is a top-level line `NAME: Annotated[kind, low, high] = value`, or with `, "log"` behind the range, or
     `NAME: Annotated[kind, (choice, ...)] = value`, or for text `Annotated[str, choice, ...]`;
-    kind is int, float or str. Raises InputError with the line when the source does not parse or a knob is not of that form.
+    kind is int, float or str.
+    Raises InputError with the line when the source does not parse or a knob is not of that form.
     """
     return {node.target.id: _knob(node, where) for node in _knob_nodes(source, where)}
 
