@@ -88,7 +88,7 @@ class Store:
         if damage and not good:
             raise InputError(damage.where, damage.what, "no good checkpoint is left: remove the run and start again")
         if damage and good and self.resume != "auto":
-            do = f"continue from the newest good one, {self.path(good['seq'])}, with --resume auto"
+            do = f"continue from the newest good one, {self.path(good['seq'])}, by --resume auto (RATCHET_RESUME=auto)"
             raise InputError(damage.where, damage.what, do)
         if damage and good:
             told = f"{damage.where}: {damage.what}; continuing from {self.path(good['seq'])}"

@@ -30,7 +30,8 @@ os.register_at_fork(after_in_child=lambda: [_release(descriptor) for descriptor 
 
 
 class RunInfo(NamedTuple):
-    """One line of `ratchet status`. `seq`: committed steps; `age_s`: seconds since a sign of life; `pid`: owner."""
+    """One line of `ratchet status`. `seq`: commits; `steps`: `step` of its state, or `seq`; `pid`: its owner now;
+    `age_s`: seconds since a sign of life. `resumable`: as it is, without giving up a damaged checkpoint."""
 
     loop: str
     path: Path
@@ -41,6 +42,7 @@ class RunInfo(NamedTuple):
     resumable: bool
     why: str
     pid: int | None
+    steps: int
 
 
 class RunDirectory:
@@ -93,7 +95,8 @@ def open_run(
     identity = atomic.plain(identity, loop)
     record: dict[str, Any] = {"loop": loop, "identity": identity, "adopted": [], "inexact": []}
     known = {path: read_identity(path) for path in ([run] if run else run_paths(runs, loop))}
-    path = next((path for path, old in known.items() if old["identity"] == identity), None)
+    same = [path for path, old in known.items() if old["identity"] == identity]
+    path = max(same, key=lambda path: (path / "identity.json").stat().st_mtime_ns, default=None)
     if path:
         record = known[path]
     elif run:
@@ -206,11 +209,12 @@ def request_stop(path: Path) -> None:
 
 def inspect(path: Path) -> RunInfo:
     """The state of the run `path`, without changing it and without reading a blob."""
-    seq, state, why = 0, "resumable", "killed or crashed"
+    seq, steps, state, why = 0, 0, "resumable", "killed or crashed"
     pid, store, end = owner_of(path), Store(path), path / "end.json"
     try:
         if head := store.head():
-            seq = store.verify(*head, hashes=False)["seq"]
+            metadata = store.verify(*head, hashes=False)
+            seq, steps = head[0], metadata["state"].get("step", head[0])
     except InputError as error:
         state, why = "damaged", str(error)
     if pid:
@@ -220,7 +224,7 @@ def inspect(path: Path) -> RunInfo:
     signs = [path / name for name in ("HEAD", "ledger.jsonl", "identity.json", *(["lock"] if pid else []))]
     age_s = max(0.0, time.time() - max(sign.stat().st_mtime for sign in signs if sign.exists()))
     resumable = state in ("resumable", "stopped")
-    return RunInfo(path.parent.name, path, path.name, state, seq, age_s, resumable, why, pid)
+    return RunInfo(path.parent.name, path, path.name, state, seq, age_s, resumable, why, pid, steps)
 
 
 def list_runs(runs: Path) -> list[RunInfo]:

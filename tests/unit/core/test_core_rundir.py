@@ -174,6 +174,24 @@ def test_open_run_what_is_no_run_is_refused(tmp_path: Path) -> None:
         open_run("toy", IDENTITY, {}, runs=tmp_path, run=tmp_path / "elsewhere")
 
 
+def test_open_run_two_runs_of_one_identity_takes_the_one_opened_last(tmp_path: Path) -> None:
+    old, new = made(tmp_path), made(tmp_path, changed(code__arena="c9"), steps=1)
+    with open_run("toy", changed(code__arena="c9"), {}, runs=tmp_path, run=old, adopt_code=True):
+        pass
+    for last in (old, new):
+        os.utime(last / "identity.json")
+        with open_run("toy", changed(code__arena="c9"), {}, runs=tmp_path) as run:
+            assert run.path == last
+
+
+def test_inspect_tells_steps_by_the_state_when_it_counts_them(tmp_path: Path) -> None:
+    with open_run("train", IDENTITY, {}, runs=tmp_path) as run:
+        run.store.commit(2, {"step": 50}, {})
+        run.ledger.put(0, {})
+    assert (inspect(run.path).seq, inspect(run.path).steps) == (2, 50)
+    assert inspect(made(tmp_path)).steps == 3
+
+
 def test_open_run_moved_runs_folder_continues(tmp_path: Path) -> None:
     made(tmp_path / "old")
     (tmp_path / "old").rename(tmp_path / "ñew place")
