@@ -118,7 +118,8 @@ def main() -> None:
         "mb_per_cpu_s_all_processes": round(megabytes / together["cpu_s"], 2),
         "mb_per_wall_s_all_processes": round(megabytes / together["wall_s"], 2),
         "processes": workers,
-        **encoding_rates(texts, tokenizer, megabytes),
+        **(rates := encoding_rates(texts, tokenizer, megabytes)),
+        "end_to_end_over_tiktoken_encode": round(megabytes / alone["cpu_s"] / rates["tiktoken_encode_mb_per_cpu_s"], 2),
         **planning_costs(tokenizer, texts, arguments.sequence_len),
     }
     results.keep("packing", figures)
