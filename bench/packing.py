@@ -16,9 +16,9 @@ from typing import Any
 
 import corpora
 import numpy as np
-import results
 import tiktoken
 
+import results
 from ratchet.data.documents import read_documents, write_documents
 from ratchet.data.packing import pack_split
 from ratchet.data.row_plan import Gaps, plan_rows

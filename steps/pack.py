@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -58,8 +58,18 @@ def run(params: PackParams, inputs: Inputs, outputs: Outputs) -> None:
                 gaps=gaps,
                 where=documents,
             )
+            print(_summary(name, manifest), flush=True)
             metrics[name] = {key: value for key, value in manifest.items() if key not in ("format", "version", "files")}
     atomic.write_json(outputs.metrics, metrics)
+
+
+def _summary(name: str, manifest: dict[str, Any]) -> str:
+    """One line for a person watching."""
+    return (
+        f"pack: {name} {manifest['rows']:,} rows of {manifest['sequence_len']:,} targets, "
+        f"{manifest['utilisation']:.2%} filled; {manifest['tokens']:,} tokens of {manifest['documents']:,} documents, "
+        f"{manifest['continued_documents']:,} of them in several rows, {manifest['lost_tokens']:,} tokens lost"
+    )
 
 
 STAGE = Stage("pack", PackParams, Inputs(), Outputs(), run)

@@ -50,6 +50,8 @@ def run(params: TokenizerParams, inputs: Inputs, outputs: Outputs) -> None:
         "longest_token_bytes": int(tokenizer.token_bytes.max()),
     }
     atomic.write_json(outputs.metrics, metrics)
+    read = f"{sample.characters:,} characters of {sample.documents:,} documents"
+    print(f"tokenizer: {tokenizer.vocab_size:,} token ids learnt from {read}")
 
 
 STAGE = Stage("tokenizer", TokenizerParams, Inputs(), Outputs(), run)
