@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
@@ -21,6 +21,8 @@ from ratchet.report.facts import Facts
 from ratchet.report.palette import LIGHT
 
 SIZE_INCHES = (8.0, 4.5)
+
+FILES = ("training_curve.png", "learning_rate.png", "throughput.png", "val_bpb.png")
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # travels with matplotlib: the same letters on every machine
@@ -47,13 +49,13 @@ STYLE: dict[Any, Any] = {
 
 def draw(facts: Facts, *, smoothing: float, dpi: int) -> dict[str, bytes]:
     """File name → PNG for the four figures. `smoothing` is the share of the run that the bold curves average over."""
-    drawings: Mapping[str, Callable[[Figure], None]] = {
-        "training_curve.png": lambda figure: _training_curve(figure, facts, smoothing),
-        "learning_rate.png": lambda figure: _learning_rate(figure, facts),
-        "throughput.png": lambda figure: _throughput(figure, facts, smoothing),
-        "val_bpb.png": lambda figure: _val_bpb(figure, facts),
-    }
-    return {name: _png(drawing, dpi) for name, drawing in drawings.items()}
+    drawings: tuple[Callable[[Figure], None], ...] = (
+        lambda figure: _training_curve(figure, facts, smoothing),
+        lambda figure: _learning_rate(figure, facts),
+        lambda figure: _throughput(figure, facts, smoothing),
+        lambda figure: _val_bpb(figure, facts),
+    )
+    return {name: _png(drawing, dpi) for name, drawing in zip(FILES, drawings, strict=True)}
 
 
 def _png(drawing: Callable[[Figure], None], dpi: int) -> bytes:
@@ -168,8 +170,9 @@ def mean_label(smoothing: float) -> str:
 def training_sentence(facts: Facts) -> str:
     """What the training curve says."""
     trained, last = facts.metrics["train"], facts.history.iloc[-1]
+    steps, tokens = series.count(trained["steps"], "step"), series.short(trained["tokens"])
     return (
-        f"{trained['steps']:,} steps, {series.short(trained['tokens'])} tokens, {last['epoch']:.2f} epochs: "
+        f"{steps}, {tokens} tokens, {last['epoch']:.2f} epochs: "
         f"{facts.history['loss'].iloc[0]:.2f} → {trained['final_loss']:.3f} nats per token"
     )
 
@@ -198,7 +201,6 @@ def verdict_sentence(facts: Facts) -> str:
     low, high = facts.gain_interval
     gain = judged["gain_over_ngram"]
     side = "below" if gain >= 0 else "ABOVE"
+    counted = series.count(judged["documents"], "document")
     interval = "" if math.isnan(low) else f" (95 %: {low:.3f} to {high:.3f})"
-    return (
-        f"{judged['val_bpb']:.4f}, {abs(gain):.4f} {side} the byte n-gram{interval}, {judged['documents']:,} documents"
-    )
+    return f"{judged['val_bpb']:.4f}, {abs(gain):.4f} {side} the byte n-gram{interval}, {counted}"

@@ -38,13 +38,14 @@ ISOLATION = {
 def result(facts: Facts) -> str:
     """The headline in one sentence, what qualifies it, and the figures behind it."""
     judged, trained = facts.metrics["evaluate"], facts.metrics["train"]
-    gain, documents = judged["gain_over_ngram"], judged["documents"]
+    gain = judged["gain_over_ngram"]
     side = "fewer than" if gain >= 0 else "more than"
     low, high = facts.gain_interval
     interval = "" if math.isnan(low) else f" (95 % interval over documents: {low:.3f} to {high:.3f})"
+    steps, documents = series.count(trained["steps"], "step"), series.count(judged["documents"], "document")
     sentence = (
-        f"After {trained['steps']:,} steps on {series.short(trained['tokens'])} tokens the model needs "
-        f"<strong>{judged['val_bpb']:.4f} bits per byte</strong> for {documents:,} documents that it never saw: "
+        f"After {steps} on {series.short(trained['tokens'])} tokens the model needs "
+        f"<strong>{judged['val_bpb']:.4f} bits per byte</strong> for {documents} that it never saw: "
         f"<em>{abs(gain):.4f} {side}</em> a byte n-gram model{interval}."
     )
     badges = [(ISOLATION[judged["isolation"]], judged["isolation"] == "weak")]
@@ -70,7 +71,7 @@ def figures(facts: Facts) -> str:
             Card(
                 "Training", series.duration(took["training_seconds"]), f"{series.short(took['tokens_per_s'])} tokens/s"
             ),
-            Card("Judged", series.short(judged["bytes"]), f"bytes in {judged['documents']:,} documents"),
+            Card("Judged", series.short(judged["bytes"]), f"bytes in {series.count(judged['documents'], 'document')}"),
         ]
     )
 
