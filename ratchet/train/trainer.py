@@ -34,6 +34,9 @@ from ratchet.train.parameters import TrainParams
 from ratchet.train.progress import Watch
 from ratchet.train.summary import step_rows
 
+STOPPED_CODE = 128 + 15
+"""Exit code after `ratchet stop`: that of SIGTERM. Nothing is published, so DVC must not take it for success."""
+
 WARM_UP_STEPS = 3
 TIMED_STEPS = 10
 
@@ -42,7 +45,7 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ending:
-    """How `train` ended: the last state, why before its stop step ("" if that was reached), and the exit code."""
+    """How `train` ended: the last state, and why and with which exit code if before its stop step ("" if not)."""
 
     state: State
     interrupted: str
@@ -88,8 +91,7 @@ def train(plan: Plan, run: RunDirectory) -> Ending:
             training.finish(state)
         finally:
             training.close()
-    why = training.interrupted()
-    return Ending(state, why, interruption.exit_code)
+    return Ending(state, training.interrupted(), interruption.exit_code or STOPPED_CODE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +129,7 @@ class Training:
         """Plan at seq 0, then one segment each."""
         self.clock.commit_ended()
         outcome = self._segment(seq, state) if seq else self._plan()
+        self.run.store.labels["wandb"] = outcome.state["wandb"]
         self.clock.commit_begins()
         return outcome
 
@@ -254,7 +257,6 @@ class Training:
         self._generators = tensors.capture_generators(self.plan.device)
         self._live = seq + 1
         state |= {"timing": self._timing(), "wandb": state["wandb"] or self.plan.wandb}
-        self.run.store.labels["wandb"] = state["wandb"]
         return Outcome(state, {"step": state["step"], "rows": rows}, self._blobs(experiment))
 
     def _at_boundary(self, step: int, stop: int, begun: float) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_training import in_child, launch, make_project, results
+from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.train import progress, training_state
@@ -164,6 +164,40 @@ def test_train_finished_is_published_again_without_a_step(
     assert len(list((tmp_path / "runs" / "train").glob("*/"))) == 1
 
 
+NOISY = """
+import random
+
+import numpy
+
+_step = Experiment.step
+
+
+def _noisy(self, batches, progress):
+    loss = _step(self, batches, progress)
+    with torch.no_grad():
+        self.model.head.add_(torch.randn_like(self.model.head), alpha=1e-3 * random.gauss(1, 1) * numpy.random.rand())
+    return loss
+
+
+Experiment.step = _noisy
+"""
+
+
+@pytest.mark.parametrize("step", [3, 6])
+def test_train_that_draws_random_numbers_continues_each_generator_where_it_was(
+    project: Path, tmp_path: Path, step: int
+) -> None:
+    """Python's (with a normal held back), NumPy's and torch's, killed between two commits and right before one."""
+    noisy = edit_arena(project, tmp_path / "noisy", NOISY)
+
+    def body() -> None:
+        _after_step(step, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        launch(noisy, tmp_path / "killed")
+
+    assert in_child(body) == -signal.SIGKILL
+    assert trained(noisy, tmp_path / "killed") == trained(noisy, tmp_path / "unbroken")
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_train_signalled_saves_its_step_and_exits_by_convention(
     project: Path, tmp_path: Path, unbroken: dict[str, str], number: signal.Signals, code: int, capfd: Any
@@ -192,7 +226,7 @@ def test_train_stop_file_ends_it_like_a_signal(project: Path, tmp_path: Path, un
         _after_step(3, ask)
         launch(project, tmp_path)
 
-    assert in_child(body) == 0
+    assert in_child(body) == 143
     assert not (tmp_path / "model").exists()
     assert trained(project, tmp_path) == unbroken
 

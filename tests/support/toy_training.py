@@ -28,6 +28,7 @@ from ratchet.train.trainer import Ending
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SEQUENCE_LEN, ROWS = 16, 36
+MAIN = 'if __name__ == "__main__":'
 WORDS = ("the", "a", "cat", "dog", "sings", "runs", "over", "under", "green", "old", "house", "river", "and", "never")
 
 KNOBS = {"DEPTH": 1, "HEADS": 2, "HEAD_DIM": 16, "BATCH_ROWS": 4, "MLP_RATIO": 1}
@@ -88,6 +89,16 @@ def set_params(folder: Path, **train: Any) -> None:
     """Write params.yaml with the toy's `train` section and `train` laid over it."""
     sections = {"train": merge(TRAIN, train), "evaluate": {}}
     (folder / "params.yaml").write_text(yaml.safe_dump(sections))
+
+
+def edit_arena(project: Path, copy: Path, code: str) -> Path:
+    """A copy of the project at `copy`, its data linked, whose arena has `code` at its end."""
+    (copy / "arena").mkdir(parents=True)
+    (copy / "data").symlink_to(project / "data")
+    source = (project / "arena/train.py").read_text()
+    assert MAIN in source
+    (copy / "arena/train.py").write_text(source.replace(MAIN, f"{code}\n\n\n{MAIN}"))
+    return copy
 
 
 def launch(project: Path, where: Path, *, wandb: str = "disabled", **train: Any) -> Ending:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_training import in_child, launch, make_project, results
+from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.tables import history, metrics, timing
 from ratchet.train import progress
 from ratchet.train.clock import Clock
-
-MAIN = 'if __name__ == "__main__":'
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +23,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edited(project: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of the project (data linked) whose arena has more code at its end."""
-
-    def edit(code: str) -> Path:
-        copy = tmp_path / "edited"
-        (copy / "arena").mkdir(parents=True)
-        (copy / "data").symlink_to(project / "data")
-        source = (project / "arena/train.py").read_text()
-        (copy / "arena/train.py").write_text(source.replace(MAIN, f"{code}\n\n\n{MAIN}"))
-        return copy
-
-    return edit
+    """A copy of the project whose arena has more code at its end."""
+    return lambda code: edit_arena(project, tmp_path / "edited", code)
 
 
 def trained(project: Path, where: Path, **train: Any) -> dict[str, str]:
