@@ -152,11 +152,7 @@ async def _run(first: str | None, last: str | None, force: tuple[str, ...]) -> i
         print(results(Path.cwd()))
         return 0
     if state.is_failed():
-        code = await state.aresult(raise_on_failure=False)
-        print(
-            f"{state.message}\nnext: mend it and type `ratchet run` (finished stages are not repeated)", file=sys.stderr
-        )
-        return code if isinstance(code, int) and 0 < code < 128 else 1
+        return report_failure(state.message or "", await state.aresult(raise_on_failure=False))
     raise KeyboardInterrupt
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ratchet.core.errors import InputError
+from ratchet.core.fingerprint import differences
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -151,16 +152,18 @@ def _node(stage: Stage, parents: tuple[str, ...], writers: dict[str, int]) -> No
 
 def _changes(stage: Stage) -> list[str]:
     """One line per thing that differs from dvc.lock; empty when the stage is up to date."""
+    from dvc.dependency import ParamsDependency
+
     if not any(item.hash_info for item in [*stage.deps, *stage.outs]):  # dvc.lock has no entry
         return ["never ran"]
     found = ["the command changed"] if stage.changed_stage() else []
     missing = {"deleted": "is missing", "not in cache": "is not in the cache"}
     for item in [*stage.deps, *stage.outs]:
-        for name, state in item.status().items():
-            if isinstance(state, dict):  # parameters: {"params.yaml": {"train.seed": "modified"}}
-                found += [f"parameter {key} {how}" for key, how in state.items()]
-            else:
-                found.append(f"{name} {missing.get(state, state)}")
+        if isinstance(item, ParamsDependency):
+            old: dict[str, Any] = item.hash_info.value or {}
+            found += [f"parameter {change}" for change in differences(old, item.read_params())]
+        else:
+            found += [f"{name} {missing.get(state, state)}" for name, state in item.status().items()]
     return found
 
 

@@ -69,7 +69,7 @@ def test_read_dag_order_meta_and_changes_of_a_real_project(tmp_path: Path) -> No
     toy.write("params.yaml", "a: {number: 1}\nleft: {fail: false, sleep: 0.1}\nright: {}\nend: {}\n")
     (toy.root / "out/right").unlink()
     dag = read_dag(toy.root)
-    assert dag["left"].changes == ("parameter left.sleep modified",)
+    assert dag["left"].changes == ("parameter left.sleep 0 → 0.1",)
     assert dag["right"].changes == ("out/right is missing",)
     assert list(dag.stale(dag.nodes)) == ["left", "right", "end"]
 
