@@ -27,7 +27,7 @@ from ratchet.data.packing import PackedSplit, Pieces
 from ratchet.train import scoring
 from ratchet.train.candidate import Candidate, Deadline, Piece, Question
 from ratchet.train.device import Device
-from ratchet.train.probe import TOLERANCE_NATS, Again, Ask, Evidence, Look, Plan, make_plan
+from ratchet.train.probe import TOLERANCES, Again, Ask, Evidence, Look, Plan, make_plan
 
 ISOLATION = "weak"
 """The candidate is another process of the same user: it could read files. Containers make this `container`."""
@@ -90,13 +90,13 @@ def judge(
         ready = monotonic()
         hearing.run(candidates)
         seconds = monotonic() - ready
-    tolerance = TOLERANCE_NATS[dtype]
+    tolerance = TOLERANCES[dtype]
     max_shift = hearing.evidence.verdict(tolerance)
     documents = hearing.account.documents()
     return Judgement(
         val_bpb=scoring.bits_per_byte(float(documents["nats"].sum()), int(documents["bytes"].sum())),
         documents=documents,
-        probe=Probe(plan.probed(Look.ALTERED), plan.probed(Look.REPEATED), tolerance, "clean", max_shift),
+        probe=Probe(plan.probed(Look.ALTERED), plan.probed(Look.REPEATED), tolerance.one, "clean", max_shift),
         tokens_per_s=rows * length / seconds,
         seconds=seconds,
         startup_seconds=ready - started,
@@ -115,8 +115,8 @@ def _check(model: Path, split: PackedSplit, token_bytes: np.ndarray) -> tuple[st
         if size != split.vocab_size:
             what = f"{what} has {size} ids, the split {split.vocab_size}"
             raise InputError("judge", what, "judge a model on the split of its own tokenizer")
-    if spec["dtype"] not in TOLERANCE_NATS:
-        known = " or ".join(TOLERANCE_NATS)
+    if spec["dtype"] not in TOLERANCES:
+        known = " or ".join(TOLERANCES)
         raise InputError(model / "spec.json", f"dtype {spec['dtype']!r} has no measured tolerance", f"use {known}")
     return spec["dtype"], split.pieces
 

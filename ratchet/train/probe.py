@@ -20,8 +20,19 @@ from ratchet.train.refusal import Reason, Refused
 ALTERED_SHARE = 0.03
 REPEATED_SHARE = 0.01
 
-TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 5e-2}
-"""How far the nats of one target may move between two askings. Measured, then frozen: docs/judge.md."""
+
+class Tolerance(NamedTuple):
+    """How far honest answers may move between two askings, in nats of a target: any one, and their mean.
+
+    A peek hidden in rounding moves many targets a little, always in one direction: the mean finds it.
+    """
+
+    one: float
+    mean: float
+
+
+TOLERANCES = {"float32": Tolerance(1e-4, 1e-5), "bfloat16": Tolerance(5e-2, 1e-3)}
+"""By dtype of the model. Measured, then frozen: docs/judge.md."""
 
 
 class Look(Enum):
@@ -140,6 +151,21 @@ class Again(NamedTuple):
     nats: np.ndarray
 
 
+CONCLUSIONS = {
+    Look.REPEATED: (
+        "the same row asked again",
+        Reason.CHANGING_ANSWERS,
+        "let `logits` depend on its row alone: no state, no other rows, no chance",
+    ),
+    Look.ALTERED: (
+        "another future",
+        Reason.LOOK_AHEAD,
+        "let no position see a later one: mask attention, mixing and statistics",
+    ),
+}
+"""What a move says: in the order in which they are looked at, since a model that answers at random moves both."""
+
+
 @dataclass
 class Evidence:
     """First answers by row, and second ones, in nats of the text's own targets: what the metric is made of."""
@@ -147,25 +173,22 @@ class Evidence:
     first: dict[int, np.ndarray] = field(default_factory=dict)
     again: list[Again] = field(default_factory=list)
 
-    def shift(self, look: Look) -> tuple[float, str]:
-        """The largest move over all probes of this kind, in nats of one target, and where it was."""
-        moves = [(0.0, "nowhere")]
-        for again in self.again:
-            if again.look is look and again.nats.size:
-                moved = np.abs(self.first[again.row][: again.nats.size] - again.nats)
-                moves.append((float(moved.max()), f"row {again.row}, target {int(moved.argmax())}"))
-        return max(moves)
-
-    def verdict(self, tolerance: float) -> float:
+    def verdict(self, tolerance: Tolerance) -> float:
         """The largest move of all when none exceeds `tolerance`. Raises Refused with the kind of move that does."""
-        repeated, where = self.shift(Look.REPEATED)
-        if repeated > tolerance:
-            what = f"the same row asked again moves by {repeated:.3g} nats ({where}; at most {tolerance:g})"
-            do = "let `logits` depend on its row alone: no state, no other rows, no chance"
-            raise Refused(Reason.CHANGING_ANSWERS, what, do)
-        altered, where = self.shift(Look.ALTERED)
-        if altered > tolerance:
-            what = f"another future moves a past answer by {altered:.3g} nats ({where}; at most {tolerance:g})"
-            do = "let no position see a later one, nor another row: mask attention, mixing, statistics"
-            raise Refused(Reason.LOOK_AHEAD, what, do)
-        return max(repeated, altered)
+        return max(self._largest(look, tolerance) for look in CONCLUSIONS)
+
+    def _largest(self, look: Look, tolerance: Tolerance) -> float:
+        what, reason, do = CONCLUSIONS[look]
+        moves = [np.zeros(1)]
+        for row, nats in ((again.row, again.nats) for again in self.again if again.look is look and again.nats.size):
+            move = nats - self.first[row][: nats.size]
+            at = int(np.abs(move).argmax())
+            if abs(move[at]) > tolerance.one:
+                detail = f"an answer by {move[at]:.3g} nats (row {row}, target {at}; at most {tolerance.one:g})"
+                raise Refused(reason, f"{what} moves {detail}", do)
+            moves.append(move)
+        every = np.concatenate(moves)
+        if abs(every.mean()) > tolerance.mean:
+            detail = f"its answers by {every.mean():.3g} nats a target (at most {tolerance.mean:g})"
+            raise Refused(reason, f"{what} moves all {detail}", do)
+        return float(np.abs(every).max())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.train.probe import Again, Evidence, Look, Plan, make_plan
+from ratchet.train.probe import Again, Evidence, Look, Plan, Tolerance, make_plan
 from ratchet.train.refusal import Reason, Refused
 
 SIZES = st.tuples(st.integers(1, 60), st.integers(2, 9), st.integers(1, 9))
@@ -80,14 +80,26 @@ def test_altered_inputs_keep_the_past_and_change_the_id_at_the_cut(seed: int, vo
                     assert inputs[place, cut] != rows[row, cut]
 
 
-@pytest.mark.parametrize(
-    ("look", "reason"), [(Look.REPEATED, Reason.CHANGING_ANSWERS), (Look.ALTERED, Reason.LOOK_AHEAD)]
-)
-def test_evidence_of_a_move_beyond_tolerance_refuses_and_names_the_place(look: Look, reason: Reason) -> None:
+REASONS = [(Look.REPEATED, Reason.CHANGING_ANSWERS), (Look.ALTERED, Reason.LOOK_AHEAD)]
+LIMIT = Tolerance(one=1e-4, mean=1e-5)
+
+
+@pytest.mark.parametrize(("look", "reason"), REASONS)
+def test_evidence_of_one_large_move_refuses_and_names_the_place(look: Look, reason: Reason) -> None:
     first = {4: np.array([1.0, 2.0, 3.0, 4.0])}
-    small = Evidence(first, [Again(look, 4, np.array([1.0, 2.0 + 9e-5]))])
-    assert small.verdict(1e-4) == pytest.approx(9e-5)
-    large = Evidence(first, [Again(look, 4, np.array([1.0, 2.5, 3.0])), Again(look, 4, np.array([1.0]))])
+    small = Evidence(first, [Again(look, 4, np.array([1.0 - 9e-5, 2.0 + 9e-5]))])
+    assert small.verdict(LIMIT) == pytest.approx(9e-5)
+    large = Evidence(first, [Again(look, 4, np.array([1.0])), Again(look, 4, np.array([1.0, 1.5, 3.0]))])
     with pytest.raises(Refused, match=r"row 4, target 1") as refusal:
-        large.verdict(1e-4)
+        large.verdict(LIMIT)
+    assert refusal.value.reason is reason
+
+
+@pytest.mark.parametrize(("look", "reason"), REASONS)
+def test_evidence_of_many_small_moves_upwards_refuses(look: Look, reason: Reason) -> None:
+    first = {0: np.ones(100)}
+    balanced = np.tile([5e-5, -5e-5], 50)
+    assert Evidence(first, [Again(look, 0, first[0] + balanced)]).verdict(LIMIT) == pytest.approx(5e-5)
+    with pytest.raises(Refused, match="nats a target") as refusal:
+        Evidence(first, [Again(look, 0, first[0] + 5e-5)]).verdict(LIMIT)
     assert refusal.value.reason is reason
