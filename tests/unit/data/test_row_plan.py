@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -122,3 +124,12 @@ def test_plan_of_a_varied_corpus_is_nearly_full_and_cuts_few_documents_that_fit_
     assert padding / (padded.rows * 257) < 0.005
     assert filled.cut - (sizes > 257).sum() < 0.02 * len(sizes)
     assert filled.lost / sizes.sum() < 0.005
+
+
+def test_plan_holds_no_more_than_36_bytes_a_document() -> None:
+    sizes = np.random.default_rng(0).lognormal(4.5, 0.7, 100_000).astype(np.uint32) + 2
+    tracemalloc.start()
+    plan_rows(sizes, 257, Gaps.FILL)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (peak + sizes.nbytes) / len(sizes) < 36
