@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import differences
@@ -160,7 +160,7 @@ def _changes(stage: Stage) -> list[str]:
     missing = {"deleted": "is missing", "not in cache": "is not in the cache"}
     for item in [*stage.deps, *stage.outs]:
         if isinstance(item, ParamsDependency):
-            old: dict[str, Any] = item.hash_info.value or {}
+            old = cast("dict[str, Any]", item.hash_info.value or {})
             found += [f"parameter {change}" for change in differences(old, item.read_params())]
         else:
             found += [f"{name} {missing.get(state, state)}" for name, state in item.status().items()]

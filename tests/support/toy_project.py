@@ -50,6 +50,13 @@ class Toy:
         bare["PATH"] = os.pathsep.join(p for p in bare["PATH"].split(os.pathsep) if ".venv" not in p)
         return {**bare, "PYTHONPATH": str(PROJECT), "PREFECT_HOME": str(self.home)}
 
+    @staticmethod
+    def repro(root: Path, *stages: str) -> None:
+        """`dvc repro` in `root`, with this interpreter as `python`."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        command = [sys.executable, "-m", "dvc", "repro", "-q", *stages]
+        subprocess.run(command, cwd=root, env={**os.environ, "PATH": path}, check=True, timeout=240)
+
     def flow(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`python -m flows.pipeline` here."""
         return self.sh(sys.executable, "-m", "flows.pipeline", *arguments, check=False)

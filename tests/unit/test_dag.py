@@ -64,7 +64,7 @@ def test_read_dag_order_meta_and_changes_of_a_real_project(tmp_path: Path) -> No
     assert dag["right"].parents == ("a",)
     assert (dag["right"].timeout_s, dag["left"].timeout_s, dag["a"].desc) == (120.0, None, "Write the number")
     assert all(n.changes == ("never ran",) for n in dag.nodes)
-    toy.sh(sys.executable, "-m", "dvc", "repro", "-q")
+    Toy.repro(toy.root)
     assert not any(n.changes for n in read_dag(toy.root).nodes)
     toy.write("params.yaml", "a: {number: 1}\nleft: {fail: false, sleep: 0.1}\nright: {}\nend: {}\n")
     (toy.root / "out/right").unlink()
@@ -79,7 +79,7 @@ def test_read_dag_answers_while_a_stage_runs_and_says_which(tmp_path: Path) -> N
     import subprocess
 
     toy = Toy(tmp_path / "toy", tmp_path / "home")
-    toy.sh(sys.executable, "-m", "dvc", "repro", "-q", "a")
+    Toy.repro(toy.root, "a")
     toy.write("params.yaml", "a: {number: 1}\nleft: {fail: false, sleep: 30}\nright: {}\nend: {}\n")
     environment = toy.environment()
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
