@@ -114,5 +114,5 @@ def test_copy_deleted_by_hand_is_made_anew(toy: Toy) -> None:
 
 def test_copy_without_a_commit_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("a: {x: 1}\n")
-    with pytest.raises(InputError, match="git rev-parse failed.*git commit"):
+    with pytest.raises(InputError, match=r"git rev-parse failed.*git commit"):
         prepare_copy(tmp_path, None, ["a.x=2"])
