@@ -19,6 +19,7 @@ from ratchet.report.facts import Facts
 from ratchet.report.markup import Card, Column
 from ratchet.report.plots import (
     bpb_shares,
+    gain_and_interval,
     mean_label,
     schedule_sentence,
     speed_sentence,
@@ -40,13 +41,11 @@ def result(facts: Facts) -> str:
     judged, trained = facts.metrics["evaluate"], facts.metrics["train"]
     gain = judged["gain_over_ngram"]
     side = "fewer than" if gain >= 0 else "more than"
-    low, high = facts.gain_interval
-    interval = "" if math.isnan(low) else f" (95 % interval over documents: {low:.3f} to {high:.3f})"
     steps, documents = series.count(trained["steps"], "step"), series.count(judged["documents"], "document")
     sentence = (
         f"After {steps} on {series.short(trained['tokens'])} tokens the model needs "
         f"<strong>{judged['val_bpb']:.4f} bits per byte</strong> for {documents} that it never saw: "
-        f"<em>{abs(gain):.4f} {side}</em> a byte n-gram model{interval}."
+        f"<em>{abs(gain):.4f} {side}</em> a byte n-gram model."
     )
     badges = [(ISOLATION[judged["isolation"]], judged["isolation"] == "weak")]
     badges.append((f"look-ahead probe: {judged['probe']['verdict']}", False))
@@ -62,16 +61,21 @@ def figures(facts: Facts) -> str:
     judged, trained, took = facts.metrics["evaluate"], facts.metrics["train"], facts.timing
     low, high = facts.interval
     interval = "" if math.isnan(low) else f"95 % over documents: {low:.3f} – {high:.3f}"
+    gain, _, over = gain_and_interval(facts).partition(" ")
     return markup.cards(
         [
             Card("Validation", f"{judged['val_bpb']:.4f}", f"bits per byte. {interval}"),
-            Card("Byte n-gram", f"{judged['ngram_bpb']:.4f}", "bits per byte on the same documents"),
+            Card(
+                "Byte n-gram",
+                f"{judged['ngram_bpb']:.4f}",
+                f"bits per byte, the same {series.short(judged['bytes'])} bytes",
+            ),
+            Card("Below the n-gram" if judged["gain_over_ngram"] >= 0 else "Above the n-gram", gain, over),
             Card("Training loss", f"{trained['final_loss']:.3f}", "nats per token, last 10 steps"),
             Card("Model", f"{trained['params_m']:.2f}M", f"parameters, {trained.get('dtype', 'dtype unknown')}"),
             Card(
                 "Training", series.duration(took["training_seconds"]), f"{series.short(took['tokens_per_s'])} tokens/s"
             ),
-            Card("Judged", series.short(judged["bytes"]), f"bytes in {series.count(judged['documents'], 'document')}"),
         ]
     )
 
