@@ -253,6 +253,7 @@ def test_pack_stage_writes_three_splits_and_their_figures(tokenizer_folder: Path
         assert metrics[name].items() <= split.manifest.items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
