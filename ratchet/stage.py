@@ -42,6 +42,7 @@ class Stage(Generic[P, I, O]):
         sys.exit(guarded(self.name, self._run_from_params))
 
     def _run_from_params(self) -> None:
+        settings()  # a wrong variable is told before the work, not after it
         values = params_file.load(self.name, self.params)
         require(self.inputs, self.name)
         for folder in {Path(path).parent for path in self.outputs}:

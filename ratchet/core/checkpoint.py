@@ -142,6 +142,8 @@ class Store:
             self.load()
         if seq <= (self.seq or 0):
             raise ValueError(f"checkpoint {seq} does not follow {self.seq}")
+        files = self.path(self.seq or 0).glob("*")  # an inode that is in use cannot be another file's by now
+        self._known = {key: self._known[key] for file in files if (key := _content_key(file)) in self._known}
         with atomic.output_folder(self.path(seq)) as temp:
             for name, write in blobs.items():
                 write(temp / name)
@@ -185,9 +187,8 @@ class Store:
         return metadata
 
     def _hash(self, file: Path) -> str:
-        """sha256 of `file`, read once for each content (a rename or a hard link changes neither inode nor mtime)."""
-        stat = file.stat()
-        key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        """sha256 of `file`, read once since `load`."""
+        key = _content_key(file)
         if key not in self._known:
             self._known[key] = file_digest(file)
         return self._known[key]
@@ -209,3 +210,9 @@ class Store:
     def _best(self, sequences: list[int]) -> list[int]:
         scores = {seq: read_metadata(self.path(seq))["score"] for seq in sequences}
         return sorted((s for s in sequences if scores[s] is not None), key=lambda s: (scores[s], s))[: self.keep_best]
+
+
+def _content_key(file: Path) -> tuple[int, ...]:
+    """What a rename and a hard link leave as it is, and a write changes."""
+    stat = file.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns

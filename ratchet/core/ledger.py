@@ -37,7 +37,6 @@ class Ledger:
         if not 0 <= seq <= len(rows):
             raise InputError(self.path, f"row {seq} does not follow the {len(rows)} there are", "put rows in order")
         text = atomic.json_line({"seq": seq} | dict(row) | {"seq": seq}, self.path)
-        self._read = None  # a write that fails half way is read again from the file
         start = ends[seq - 1] if seq else 0
         self._write(start, text.encode())
         self._read = [*rows[:seq], json.loads(text)], [*ends[:seq], start + len(text)]

@@ -98,6 +98,12 @@ def test_main_wrong_input_is_one_line_exit_code_2_and_no_output(project: Path, f
     assert not (project / "data" / "copy").exists()
 
 
+def test_main_wrong_setting_is_told_before_the_work(project: Path) -> None:
+    done = main(project, RATCHET_THREADS="many")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert not (project / "data" / "copy").exists()
+
+
 def test_main_unknown_error_keeps_its_traceback_and_writes_no_provenance(project: Path) -> None:
     done = main(project, "raise KeyError('who')")
     assert done.returncode == 1

@@ -221,6 +221,28 @@ def test_commit_unchanged_linked_blob_is_hashed_once(tmp_path: Path, monkeypatch
     assert store.blob("frozen").read_text() == "large"
 
 
+def test_load_reads_every_byte_again_even_when_time_and_size_are_unchanged(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    blob = store.blob("a.bin")
+    stat = blob.stat()
+    blob.write_text("BLOB 3")
+    os.utime(blob, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(InputError, match=r"a\.bin: does not match its sha256"):
+        store.load()
+
+
+def test_commit_remembers_no_hash_of_a_removed_file_whose_inode_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fast commits on a coarse clock: a new blob with the inode, size and mtime of one removed two commits ago."""
+    monkeypatch.setattr(checkpoint, "_content_key", lambda file: (file.name, ord(file.read_text()[0]) % 3))
+    store = Store(tmp_path)
+    for seq in range(1, 9):
+        store.commit(seq, {}, {"number": writer(str(seq))})
+    monkeypatch.undo()
+    assert Store(tmp_path).load() == (8, {})
+
+
 def test_commit_advances_no_random_generator(tmp_path: Path) -> None:
     before = random.getstate()
     filled(tmp_path)

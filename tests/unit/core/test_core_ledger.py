@@ -40,6 +40,12 @@ def test_put_same_seq_replaces_it_and_everything_after(tmp_path: Path) -> None:
     assert Ledger(ledger.path).rows() == ledger.rows()
 
 
+def test_put_row_with_a_seq_of_its_own_gets_the_real_one(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.put(0, {"loss": 1, "seq": 99})
+    assert Ledger(ledger.path).rows() == [{"seq": 0, "loss": 1}]
+
+
 def test_put_beyond_the_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="row 4 does not follow the 3 there are"):
         filled(tmp_path / "ledger.jsonl", 3).put(4, {})

@@ -28,7 +28,7 @@ def test_runs_page_example_resumes_and_goes_on(tmp_path: Path) -> None:
     assert (info.state, info.seq, info.why) == ("finished", 9, "5 steps")
 
 
-def test_runs_page_tree_names_the_files_that_are_there(tmp_path: Path) -> None:
+def test_runs_page_tree_names_the_files_that_are_there() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name in ("identity.json", "ledger.jsonl", "HEAD", "manifest.json", "lock", "end.json", "stop"):
         assert f"\n  {name} " in text or f" {name} (" in text
