@@ -177,6 +177,13 @@ def test_load_no_good_checkpoint_left_is_refused_even_with_auto(tmp_path: Path) 
         again(tmp_path, resume="auto").load()
 
 
+@pytest.mark.parametrize(("key", "theirs"), [("loop", {"fingerprint": "f00d"}), ("fingerprint", {"loop": "toy"})])
+def test_load_whole_checkpoint_of_another_run_is_refused(tmp_path: Path, key: str, theirs: dict[str, str]) -> None:
+    Store(tmp_path, **theirs).commit(1, {}, {})
+    with pytest.raises(InputError, match=f"belongs to {key} '', not"):
+        again(tmp_path).load()
+
+
 def test_commit_after_auto_replaces_the_damaged_one(tmp_path: Path) -> None:
     filled(tmp_path)
     damaged(tmp_path, "flipped bit")
