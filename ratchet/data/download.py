@@ -195,9 +195,7 @@ class _Fetch:
     def _receive(self, response: httpx.Response, offer: Offer) -> None:
         """Append the body to the half file, whose identity is written down first."""
         atomic.write_json(self.state, asdict(offer))
-        with self.part.open("r+b" if offer.start else "wb") as file:
-            file.truncate(offer.start)
-            file.seek(offer.start)
+        with self.part.open("ab" if offer.start else "wb") as file:
             for chunk in response.iter_raw():  # as they arrive: a chunk size would lose the last bytes of a cut
                 if self.stop.is_set():
                     raise InfrastructureError(self.wanted.name, "stopped because another file failed", "run again")

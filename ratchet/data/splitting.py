@@ -1,6 +1,6 @@
 """Which split a document goes to: a function of its text and a seed, never of the other documents; and duplicates.
 
-Refuses to know files. Memory: about 100 bytes per distinct document, for the set of digests (measured, docs/data.md).
+Refuses to know files. Memory: about 105 bytes per distinct document, for the set of digests (measured, docs/data.md).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _strings_under(node: object) -> Iterator[str]:
 def strip_tags(fragment: str) -> str:
     """The text of an HTML fragment: a block element starts a line, runs of blanks become one, empty lines go.
 
-    Expressions, not a parser: these fragments are flat, and html.parser took 60 s for what takes 4 s so.
+    Expressions, not a parser: these fragments are flat, and botocore has 331,000 of them.
     """
     one_line = COMMENT.sub("", BLANKS.sub(" ", fragment))
     lines = html.unescape(ANY_TAG.sub("", BLOCK_TAG.sub("\n", one_line))).split("\n")
