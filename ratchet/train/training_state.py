@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,10 @@ def split_state(state: Mapping[str, torch.Tensor]) -> tuple[Tensors, Tensors]:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write named tensors as safetensors, bit for bit; two names of one storage become two copies."""
+    """Write named tensors as safetensors, bit for bit; two names of one storage become two copies.
+
+    Raises OSError, a full disk included.
+    """
     seen: set[int] = set()
     plain: Tensors = {}
     for name, tensor in tensors.items():
@@ -46,7 +51,13 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         storage = flat.untyped_storage().data_ptr()
         plain[name] = flat.clone() if storage in seen or flat.untyped_storage().nbytes() != flat.nbytes else flat
         seen.add(storage)
-    save_file(plain, path)
+    try:
+        save_file(plain, path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
 
 
 def load_tensors(path: Path, device: str = "cpu") -> Tensors:

@@ -5,16 +5,20 @@ Trainings run in forked children, so that a kill is a real SIGKILL and costs no 
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
+from ratchet.stage import guarded
 from ratchet.train import progress, training_state
 
 
@@ -228,6 +232,29 @@ def test_train_stop_file_ends_it_like_a_signal(project: Path, tmp_path: Path, un
 
     assert in_child(body) == 143
     assert not (tmp_path / "model").exists()
+    assert trained(project, tmp_path) == unbroken
+
+
+def test_train_on_a_full_disk_ends_in_one_line_and_continues_when_there_is_room(
+    project: Path, tmp_path: Path, unbroken: dict[str, str], capfd: Any
+) -> None:
+    """The third checkpoint finds no room, as safetensors says it."""
+
+    def body() -> None:
+        save, calls = training_state.save_file, itertools.count()
+
+        def save_some(tensors: Any, path: Path) -> None:
+            if next(calls) >= 5:
+                raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+            save(tensors, path)
+
+        training_state.save_file = save_some
+        sys.exit(guarded("train", lambda: launch(project, tmp_path)))
+
+    assert in_child(body) == 2
+    assert "train: the disk is full while writing" in capfd.readouterr().err.splitlines()[-1]
+    assert not [item for item in tmp_path.rglob("*") if ".ratchet-tmp-" in item.name]
+    assert read_metadata(max(tmp_path.glob("runs/train/*/checkpoints/*")))["state"]["step"] == 4
     assert trained(project, tmp_path) == unbroken
 
 

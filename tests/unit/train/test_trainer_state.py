@@ -51,6 +51,11 @@ def test_load_tensors_truncated_file_is_an_input_error(tmp_path: Path) -> None:
         load_tensors(tmp_path / "x")
 
 
+def test_save_tensors_into_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        save_tensors(tmp_path / "nowhere" / "x", {"model.w": torch.ones(2)})
+
+
 def test_split_state_stray_name_is_an_input_error() -> None:
     with pytest.raises(InputError, match="holds 'weights'; begin each name"):
         split_state({"model.a": torch.ones(1), "weights": torch.ones(1)})
