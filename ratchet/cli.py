@@ -149,14 +149,24 @@ def resume(
 def init(
     text: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Text files, one document each.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Parquet files with a text column.")] = None,
+    glob: Annotated[str | None, typer.Option(help="Which files below the folder, such as **/*.md.")] = None,
+    separator: Annotated[str | None, typer.Option(help="What stands between two documents of a text file.")] = None,
+    column: Annotated[str | None, typer.Option(help="The parquet column that holds the text.")] = None,
+    language: Annotated[str | None, typer.Option(help="For the manifest: a BCP 47 tag such as en.")] = None,
+    licence: Annotated[str | None, typer.Option(help="For the manifest.")] = None,
 ) -> None:
     """Train on your own text: point the stage prepare at a folder, in params.yaml.
 
-    ratchet init --text my_texts/
+    The folder's contents are pinned by their sha256: type it again when they change.
+
+      ratchet init --text my_texts/
+      ratchet init --text notes/ --glob '**/*.md' --language en
+      ratchet init --parquet dump/ --column body
     """
     from ratchet.commands import setup
 
-    setup.init(text=text, parquet=parquet)
+    options = {"glob": glob, "separator": separator, "column": column, "language": language, "licence": licence}
+    setup.init(text=text, parquet=parquet, options=options)
 
 
 @app.command()

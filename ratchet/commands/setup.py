@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ratchet.commands.project import REPORT, enter_copy, enter_project, print_json, print_table, say_next
 from ratchet.core.errors import InputError, RatchetError
+from ratchet.params import PARAMS_FILE
 
 CONSTRAINTS = Path("constraints.txt")
 
@@ -30,8 +31,8 @@ class Finding(NamedTuple):
     do: str = ""
 
 
-def init(*, text: Path | None, parquet: Path | None) -> None:
-    """Point the stage prepare at one's own text, in params.yaml."""
+def init(*, text: Path | None, parquet: Path | None, options: Mapping[str, str | None]) -> None:
+    """Point the stage prepare at one's own text, in params.yaml; `options` are other keys of its section."""
     from ratchet.data.own_text import set_source
 
     if (text is None) == (parquet is None):
@@ -39,9 +40,8 @@ def init(*, text: Path | None, parquet: Path | None) -> None:
     kind: Literal["text", "parquet"] = "text" if text is not None else "parquet"
     folder = (text or parquet or Path()).resolve()
     enter_project()
-    set_source(kind, folder)
-    print(f"params.yaml: prepare reads {kind} files from {folder}")
-    say_next("ratchet run --dry-run", "ratchet run")
+    print(set_source(PARAMS_FILE, kind, folder, **options))
+    say_next("ratchet run --dry-run")
 
 
 def report(*, profile: str | None, open_it: bool) -> None:
