@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ratchet.core.errors import InfrastructureError
 from ratchet.data.tokenizer import Tokenizer
 
 BATCH_CHARACTERS = 1 << 20
@@ -89,6 +91,11 @@ def _encode_in_processes(batches: Iterable[list[str]], tokenizer_folder: Path, w
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
+        except BrokenProcessPool:
+            what = f"one of {workers} encoding processes was killed, most likely for want of memory"
+            raise InfrastructureError(
+                "encode", what, "free memory, or allow fewer CPUs (taskset), and run again"
+            ) from None
         finally:
             for future in pending:
                 future.cancel()

@@ -163,7 +163,7 @@ def _pieces(plan: Plan, row_slots: int) -> Pieces:
     """The plan in target positions: a piece's first slot, its BOS or the id it overlaps by, is no target of it."""
     slot = np.cumsum(plan.size, dtype=np.int64) - plan.size
     row, start = np.divmod(slot, row_slots)
-    keep = (plan.document != PADDING) & (plan.size > 1)
+    keep = plan.document != PADDING
     stop = start + plan.size.astype(np.int64) - 1
     return Pieces(plan.document[keep].astype(np.int64), row[keep], start[keep], stop[keep])
 
@@ -200,6 +200,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise InputError(path, f"is no {FORMAT} manifest", "point to a folder that the pack stage has made")
     if manifest.get("version") != VERSION:
         raise InputError(path, f"has version {manifest.get('version')!r}, this ratchet reads {VERSION}", AGAIN)
+    if missing := [key for key in ("rows", "sequence_len", "vocab_size", "files") if key not in manifest]:
+        raise InputError(path, f"lacks {', '.join(missing)}", AGAIN)
     return manifest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.core.errors import InputError
+from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.data import encoding
 from ratchet.data.documents import write_documents
 from ratchet.data.packing import PackedSplit, pack_split
@@ -203,6 +204,7 @@ def test_packed_split_truncated_rows_are_refused_with_path_expected_and_found_si
         ({"version": 2}, "has version 2"),
         ({"rows": 3}, r"rows.npy: holds uint16 \[\d+, 33\], its manifest says uint16 \[3, 33\]"),
         ({"vocab_size": 70_000}, "its manifest says uint32"),
+        ({"rows": None, "files": None}, "lacks rows, files"),
     ],
 )
 def test_packed_split_foreign_manifest_is_refused(
@@ -210,7 +212,8 @@ def test_packed_split_foreign_manifest_is_refused(
 ) -> None:
     split = pack(TEXTS, tokenizer_folder, tmp_path / "val", Gaps.PAD)
     path = split.folder / "manifest.json"
-    path.write_text(json.dumps({**split.manifest, **changes}), encoding="utf-8")
+    changed = {key: value for key, value in {**split.manifest, **changes}.items() if value is not None}
+    path.write_text(json.dumps(changed), encoding="utf-8")
     with pytest.raises(InputError, match=message):
         PackedSplit.load(split.folder)
     path.write_text("{", encoding="utf-8")
@@ -301,6 +304,16 @@ def test_pack_stage_full_disk_is_one_line_exit_code_2_and_no_output(tokenizer_fo
     assert done.stdout.split("\n")[:2] == ["exit 2", "data/pack"]
     assert "rows.npy" not in done.stdout
     assert ".ratchet-tmp-" not in done.stdout
+
+
+@pytest.mark.slow
+def test_encode_process_that_is_killed_is_an_infrastructure_error(tokenizer_folder: Path) -> None:
+    batches = encoding.encode_split(itertools.repeat("some words " * 100_000), tokenizer_folder, workers=2)
+    next(batches)
+    workers = [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+    workers[0].kill()
+    with pytest.raises(InfrastructureError, match="one of 2 encoding processes was killed"):
+        list(batches)
 
 
 @pytest.mark.slow
