@@ -245,8 +245,8 @@ def test_step_on_a_disk_that_fills_up_says_one_line_and_leaves_no_output(
 
 TINY_DISK = """
 set -e
-mkdir -p data metrics
-mount -t tmpfs -o size=100k tmpfs data
+mkdir -p data metrics {folder}
+mount -t tmpfs -o size=100k tmpfs {folder}
 set +e
 {python} -m steps.prepare
 code=$?
@@ -260,22 +260,40 @@ def _may_mount() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not _may_mount(), reason="this machine lets no one mount a file system of its own")
-def test_step_on_a_really_full_disk_says_one_line_and_leaves_no_output(tmp_path: Path) -> None:
-    params = yaml.safe_load((PROJECT / "params.yaml").read_text(encoding="utf-8"))["prepare"]
-    params["package"]["corpus"] = "wiki-leads-smoke"
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"prepare": params}), encoding="utf-8")
-    script = TINY_DISK.format(python=sys.executable)
-    done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", script],
-        cwd=tmp_path,
-        env=child_environment(PYTHONPATH=str(PROJECT)),
+def run_on_tiny_disk(project: Path, folder: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The step as a process with `folder` on a file system of 100 kB; stdout then lists the files that it left."""
+    return subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", TINY_DISK.format(folder=folder, python=sys.executable)],
+        cwd=project,
+        env=child_environment(PYTHONPATH=str(PROJECT), **more),
         capture_output=True,
         text=True,
         timeout=120,
     )
+
+
+may_mount = pytest.mark.skipif(not _may_mount(), reason="this machine lets no one mount a file system of their own")
+
+
+@may_mount
+@pytest.mark.slow
+def test_step_whose_outputs_fill_a_real_disk_says_one_line_and_leaves_no_output(tmp_path: Path) -> None:
+    params = yaml.safe_load((PROJECT / "params.yaml").read_text(encoding="utf-8"))["prepare"]
+    params["package"]["corpus"] = "wiki-leads-smoke"
+    write_params(tmp_path, params)
+    done = run_on_tiny_disk(tmp_path, "data")
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("prepare: the disk is full while writing ")
     assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+@may_mount
+@pytest.mark.slow
+def test_step_whose_downloads_fill_a_real_disk_says_so_and_leaves_no_output(hub: Hub, tmp_path: Path) -> None:
+    write_params(tmp_path, PARAMS)
+    done = run_on_tiny_disk(tmp_path, ".ratchet/downloads", **hub_environment(hub))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("prepare: the disk is full while writing ")
+    assert "Traceback" not in done.stderr
     assert done.stdout == ""
