@@ -1,6 +1,6 @@
 """The real six stages under profiles/smoke.yaml: through the flow, through `dvc repro`, and then from the command line.
 
-Both projects are clones of this working tree with caches of their own, in folders with a space and letters outside ASCII.
+Both are clones of this working tree with caches of their own, in folders with a space and letters outside ASCII.
 """
 
 from __future__ import annotations
