@@ -82,9 +82,10 @@ def run(params: EvaluateParams, inputs: Inputs, outputs: Outputs) -> None:
         pq.write_table(pa.Table.from_pandas(documents, preserve_index=False), path)
     atomic.write_json(outputs.timing, timing(judgement, baseline))
     atomic.write_json(outputs.metrics, metrics)
+    baseline_and_gain = f"a byte n-gram model {metrics['ngram_bpb']:.4f} (gain {metrics['gain_over_ngram']:+.4f})"
     print(
-        f"evaluate: val_bpb {metrics['val_bpb']:.6f}, {metrics['gain_over_ngram']:.4f} below a byte n-gram model "
-        f"({metrics['ngram_bpb']:.4f}); {len(documents):,} documents at {judgement.tokens_per_s:,.0f} tokens/s"
+        f"evaluate: val_bpb {metrics['val_bpb']:.6f}, {baseline_and_gain}; "
+        f"{len(documents):,} documents at {judgement.tokens_per_s:,.0f} tokens/s"
     )
 
 
