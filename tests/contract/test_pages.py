@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
-from click import Command, Group
 
 from ratchet.cli import app
 from ratchet.settings import QUIET_TOOLS, Settings
@@ -39,13 +39,14 @@ def targets() -> set[str]:
 
 def unknown_words(said: str) -> Iterator[str]:
     """The verbs and long options of `ratchet <said>` that do not exist."""
-    command: Command = COMMAND
+    command: Any = COMMAND
     for word in said.split():
-        if isinstance(command, Group) and re.fullmatch(r"[a-z]+", word):
-            if word not in command.commands:
+        verbs: dict[str, Any] = getattr(command, "commands", {})
+        if verbs and re.fullmatch(r"[a-z]+", word):
+            if word not in verbs:
                 yield word
                 return
-            command = command.commands[word]
+            command = verbs[word]
         elif re.match(r"--?[a-zA-Z]", word):
             known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
             option = word.rstrip(",.;:)").partition("=")[0]
