@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from ratchet.core.fingerprint import digest, file_digest
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+Blobs = Mapping[str, Callable[[Path], None]]
+"""Name → writer of one file at the path it is given."""
 Resume = Literal["newest", "auto"]
 """`newest`: the committed checkpoint or a refusal. `auto`: the newest good one, said on stderr."""
 
@@ -93,9 +96,9 @@ class Store:
         if damage and good:
             told = f"{damage.where}: {damage.what}; continuing from {self.path(good['seq'])}"
             print(told, file=sys.stderr, flush=True)
-        elif good:
-            self.prune(good["seq"])  # a kill may have come between HEAD and the removal of old ones
-        self.seq = good["seq"] if good else 0
+        self.seq = 0
+        if good:
+            self._make_head(good)  # completes a commit that a kill cut off before HEAD, or before the old ones went
         self.labels = (good["labels"] if good else {}) | self.labels
         return (good["seq"], good["state"]) if good else None
 
@@ -125,14 +128,7 @@ class Store:
             raise InputError(self.head_file, "names no checkpoint", "restore it or remove it") from None
         return seq, sha256
 
-    def commit(
-        self,
-        seq: int,
-        state: Mapping[str, Any],
-        blobs: Mapping[str, Callable[[Path], None]],
-        *,
-        score: float | None = None,
-    ) -> None:
+    def commit(self, seq: int, state: Mapping[str, Any], blobs: Blobs, *, score: float | None = None) -> None:
         """Make `state` and `blobs` the checkpoint `seq`: durable and verified first, then HEAD, then the old ones go.
 
         A writer may hard-link an unchanged blob from `blob(name)`: it is not hashed again. Raises InputError when the
@@ -156,10 +152,13 @@ class Store:
             }  # fmt: skip
             body = atomic.plain(body, temp / MANIFEST)
             atomic.write_text(temp / MANIFEST, atomic.json_line(body | {"sha256": digest(body)}, temp / MANIFEST))
-        sha256 = self.verify(seq)["sha256"]
-        atomic.write_text(self.head_file, f"{seq} {sha256}")
-        self.seq = seq
-        self.prune(seq)
+        self._make_head(self.verify(seq))
+
+    def _make_head(self, metadata: Mapping[str, Any]) -> None:
+        """The commit point. What is no longer kept goes after it."""
+        self.seq = metadata["seq"]
+        atomic.write_text(self.head_file, f"{self.seq} {metadata['sha256']}")
+        self.prune(metadata["seq"])
 
     def verify(self, seq: int, sha256: str | None = None, *, hashes: bool = True) -> dict[str, Any]:
         """The metadata of checkpoint `seq` after reading all of it (without `hashes`: blobs by their size alone).
@@ -208,8 +207,11 @@ class Store:
         return self.prune(good["seq"]) if good else []
 
     def _best(self, sequences: list[int]) -> list[int]:
-        scores = {seq: read_metadata(self.path(seq))["score"] for seq in sequences}
-        return sorted((s for s in sequences if scores[s] is not None), key=lambda s: (scores[s], s))[: self.keep_best]
+        scores: list[tuple[float, int]] = []
+        for seq in sequences:
+            with suppress(InputError):  # a damaged one is nobody's best
+                scores += [(score, seq)] if (score := read_metadata(self.path(seq))["score"]) is not None else []
+        return [seq for _, seq in sorted(scores)[: self.keep_best]]
 
 
 def _content_key(file: Path) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ratchet.core import atomic
 from ratchet.core.budget import Budget
-from ratchet.core.checkpoint import Store
+from ratchet.core.checkpoint import Blobs, Store
 from ratchet.core.errors import InputError
 from ratchet.core.ledger import Ledger
 
@@ -24,7 +24,7 @@ class Outcome:
 
     state: Mapping[str, Any]
     row: Mapping[str, Any]
-    blobs: Mapping[str, Callable[[Path], None]] = field(default_factory=dict[str, Callable[[Path], None]])
+    blobs: Blobs = field(default_factory=dict[str, Callable[[Path], None]])
     score: float | None = None
 
 

@@ -122,6 +122,10 @@ def test_toy_loop_killed_again_while_it_resumes_ends_in_the_unbroken_bytes(name:
         assert tree(attempt) == tree(tmp_path / "unbroken")
 
 
+def test_toy_loop_of_one_step_killed_anywhere_commits_it_all_the_same(tmp_path: Path) -> None:
+    assert not [act for act, wrong in matrix(replace(TOYS["weights"], budget=Budget(steps=1)), tmp_path) if wrong]
+
+
 def test_toy_loop_stopped_half_way_and_continued_equals_never_stopped(tmp_path: Path) -> None:
     toy = TOYS["weights"]
     run_toy(toy, tmp_path / "unbroken")

@@ -56,6 +56,13 @@ def test_commit_keeps_the_best_by_score_and_the_earlier_of_two_equal(tmp_path: P
     assert filled(tmp_path, 8, keep_best=1).sequences() == [8, 7, 3]
 
 
+def test_commit_damaged_old_checkpoint_is_nobodys_best_and_stops_nothing(tmp_path: Path) -> None:
+    store = filled(tmp_path, 3, keep_best=1)
+    (store.path(2) / "manifest.json").write_text("{}")
+    store.commit(4, {}, {}, score=5.0)
+    assert store.sequences() == [4, 3]
+
+
 def test_commit_score_that_is_nan_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     store = filled(tmp_path, 2)
     with pytest.raises(InputError, match="cannot be kept as JSON"):
