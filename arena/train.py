@@ -1,8 +1,7 @@
 """The arena: a small GPT, its optimizers, its schedules and its training step. The one file an agent may edit.
 
-Everything here is in play: architecture, optimizer, batch size, schedule. Nothing else is: the sealed trainer owns the
-clock, the step count, the data, the checkpoints and the ledger, and the sealed judge owns the metric. This file refuses
-to know any of them; it imports torch and the standard library. docs/arena.md describes the protocol.
+Everything here is in play. What is not: the clock, the step count, the data and the checkpoints are the sealed
+trainer's, the metric is the sealed judge's. This file refuses to know them; docs/arena.md has the protocol.
 
 Shape suffixes: B rows, T positions, D model width, H query heads, K key/value heads, E head width, V vocabulary,
 N = B*T positions in a row, M matrices of one shape, R x C such a matrix.
@@ -10,9 +9,8 @@ N = B*T positions in a row, M matrices of one shape, R x C such a matrix.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from itertools import groupby
 from typing import Annotated, Any, Protocol
 
@@ -31,10 +29,8 @@ WINDOW_PATTERN: Annotated[str, ("L", "SL", "SSSL")] = "L"
 VALUE_EMBEDDINGS: Annotated[str, ("none", "alternate", "all")] = "alternate"
 SOFT_CAP: Annotated[float, 5.0, 100.0, "log"] = 15.0
 ROPE_BASE: Annotated[float, 1e3, 1e6, "log"] = 1e4
-
 BATCH_ROWS: Annotated[int, 1, 512] = 16
 ACCUMULATION: Annotated[int, 1, 256] = 1
-
 MATRIX_LR: Annotated[float, 0.002, 0.2, "log"] = 0.04
 EMBEDDING_LR: Annotated[float, 0.03, 3.0, "log"] = 0.6
 HEAD_LR: Annotated[float, 0.0004, 0.04, "log"] = 0.004
@@ -48,7 +44,10 @@ FINAL_LR: Annotated[float, 0.0, 0.5] = 0.0
 ADAM_BETAS = (0.8, 0.95)
 MOMENTUM_START, MOMENTUM_STEPS = 0.85, 300  # the momentum rises linearly from the first over so many steps
 GATE_CHANNELS = 32  # a value embedding is gated by the first channels of the stream
-LOSS_CHUNK = 32  # rows of logits worked on at once: 1 MiB at 8,192 ids, which stays in a core's cache
+LOSS_CHUNK = {"cpu": 32, "cuda": 16384, "mps": 4096}  # rows of logits at once; 32 stay in a core's cache
+
+
+MATRICES = ("query", "key", "value", "out", "gate", "up", "down")  # what Muon trains; AdamW has the rest
 
 
 class Spec(Protocol):
@@ -60,6 +59,15 @@ class Spec(Protocol):
     dtype: str
     compile: bool
     seed: int
+
+
+def kind(name: str) -> str:
+    """The last part of a parameter's name, which says what sort it is."""
+    return name.rpartition(".")[2]
+
+
+def matrix(rows: int, columns: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(rows, columns))
 
 
 def norm(x: Tensor) -> Tensor:
@@ -78,21 +86,37 @@ def rotate(x_BTHE: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:
     return torch.cat((left * cos_TE + right * sin_TE, right * cos_TE - left * sin_TE), dim=-1)
 
 
-class Attention(nn.Module):
-    """Causal attention with QK norm, grouped queries, an optional window, and optionally a gated value embedding."""
+class SquaredReLU(torch.autograd.Function):
+    """relu(x)**2 (So et al., 2021) with two passes over memory in backward, where autograd makes five."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
+        return (grad_outputs[0] * ctx.saved_tensors[0]).mul_(2)
+
+
+class Block(nn.Module):
+    """Causal attention (QK norm, grouped queries, perhaps a gated value embedding), then a squared-ReLU MLP."""
 
     def __init__(self, vocab_size: int, has_value_embedding: bool) -> None:
         super().__init__()
-        width, key_width = HEADS * HEAD_DIM, HEADS // QUERIES_PER_KEY * HEAD_DIM
-        self.query = nn.Parameter(torch.empty(width, width))
-        self.key = nn.Parameter(torch.empty(key_width, width))
-        self.value = nn.Parameter(torch.empty(key_width, width))
-        self.out = nn.Parameter(torch.empty(width, width))
-        self.value_embedding = nn.Parameter(torch.empty(vocab_size, key_width)) if has_value_embedding else None
-        gates = (HEADS // QUERIES_PER_KEY, min(GATE_CHANNELS, width))
-        self.gate = nn.Parameter(torch.empty(gates)) if has_value_embedding else None
+        width, key_heads, inner = HEADS * HEAD_DIM, HEADS // QUERIES_PER_KEY, MLP_RATIO * HEADS * HEAD_DIM
+        self.query, self.out = matrix(width, width), matrix(width, width)
+        self.key, self.value = matrix(key_heads * HEAD_DIM, width), matrix(key_heads * HEAD_DIM, width)
+        self.value_embedding = matrix(vocab_size, key_heads * HEAD_DIM) if has_value_embedding else None
+        self.gate = matrix(key_heads, min(GATE_CHANNELS, width)) if has_value_embedding else None
+        self.up, self.down = matrix(inner, width), matrix(width, inner)
 
     def forward(self, x_BTD: Tensor, tokens_BT: Tensor, cos_TE: Tensor, sin_TE: Tensor, mask: Any) -> Tensor:
+        x_BTD = x_BTD + self.attention(norm(x_BTD), tokens_BT, cos_TE, sin_TE, mask)
+        return x_BTD + linear(SquaredReLU.apply(linear(norm(x_BTD), self.up)), self.down)
+
+    def attention(self, x_BTD: Tensor, tokens_BT: Tensor, cos_TE: Tensor, sin_TE: Tensor, mask: Any) -> Tensor:
         heads = (*x_BTD.shape[:2], -1, HEAD_DIM)
         q_BTHE = norm(rotate(linear(x_BTD, self.query).view(heads), cos_TE, sin_TE))
         k_BTKE = norm(rotate(linear(x_BTD, self.key).view(heads), cos_TE, sin_TE))
@@ -107,61 +131,27 @@ class Attention(nn.Module):
 
 def attend(q_BHTE: Tensor, k_BKTE: Tensor, v_BKTE: Tensor, mask: Any) -> Tensor:
     """Attention of each query to the positions its mask allows: `None` is causal, else what `window_mask` made."""
-    grouped = QUERIES_PER_KEY > 1
-    if mask is None:
-        return F.scaled_dot_product_attention(q_BHTE, k_BKTE, v_BKTE, is_causal=True, enable_gqa=grouped)
-    if isinstance(mask, Tensor):
-        return F.scaled_dot_product_attention(q_BHTE, k_BKTE, v_BKTE, attn_mask=mask, enable_gqa=grouped)
+    heads, grouped = (q_BHTE, k_BKTE, v_BKTE), QUERIES_PER_KEY > 1
+    if mask is None or isinstance(mask, Tensor):
+        return F.scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
     from torch.nn.attention.flex_attention import flex_attention
 
-    compiled = torch.compile(flex_attention, dynamic=False)  # eager flex would hold all scores in memory
-    return compiled(q_BHTE, k_BKTE, v_BKTE, block_mask=mask, enable_gqa=grouped)
+    compiled = torch.compiler.is_compiling()  # eager flex would hold all scores in memory
+    run = flex_attention if compiled else torch.compile(flex_attention, dynamic=False)
+    return run(*heads, block_mask=mask, enable_gqa=grouped)
 
 
 def window_mask(length: int, window: int, device: torch.device) -> Any:
-    """The mask of a layer whose positions see themselves and `window - 1` before: a block mask on CUDA, else a tensor.
-
-    A window that covers the whole context is `None`: the causal kernels need no mask.
-    """
+    """The mask for positions that see themselves and `window - 1` before: a block mask on CUDA, else a tensor."""
     if window >= length:
-        return None
+        return None  # the causal kernels need no mask
     if device.type == "cuda":
         from torch.nn.attention.flex_attention import create_block_mask
 
-        def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return (query >= key) & (query - key < window)
-
-        return create_block_mask(visible, None, None, length, length, device=device)
-    distance_TT = torch.arange(length, device=device)[:, None] - torch.arange(length, device=device)
-    return (distance_TT >= 0) & (distance_TT < window)
-
-
-class SquaredReLU(torch.autograd.Function):
-    """relu(x)**2 (So et al., 2021) with two passes over memory in backward, where autograd makes five."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        positive = F.relu(x)
-        ctx.save_for_backward(positive)
-        return positive * positive
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> Tensor:
-        (positive,) = ctx.saved_tensors
-        return (grad_outputs[0] * positive).mul_(2)
-
-
-class MLP(nn.Module):
-    """Two matrices with a squared ReLU between."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        width = HEADS * HEAD_DIM
-        self.up = nn.Parameter(torch.empty(MLP_RATIO * width, width))
-        self.down = nn.Parameter(torch.empty(width, MLP_RATIO * width))
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        return linear(SquaredReLU.apply(linear(x_BTD, self.up)), self.down)
+        return create_block_mask(
+            lambda _b, _h, query, key: (query >= key) & (query - key < window), None, None, length, length, device
+        )
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril().triu(1 - window)
 
 
 class GPT(nn.Module):
@@ -169,40 +159,34 @@ class GPT(nn.Module):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__()
-        width = HEADS * HEAD_DIM
         self.dtype = getattr(torch, spec.dtype)
-        kinds = {"none": (), "alternate": range((DEPTH - 1) % 2, DEPTH, 2), "all": range(DEPTH)}[VALUE_EMBEDDINGS]
-        self.embedding = nn.Parameter(torch.empty(spec.vocab_size, width))
-        self.attentions = nn.ModuleList(Attention(spec.vocab_size, layer in kinds) for layer in range(DEPTH))
-        self.mlps = nn.ModuleList(MLP() for _ in range(DEPTH))
+        valued = {"none": (), "alternate": range((DEPTH - 1) % 2, DEPTH, 2), "all": range(DEPTH)}[VALUE_EMBEDDINGS]
+        self.embedding, self.head = (matrix(spec.vocab_size, HEADS * HEAD_DIM) for _ in range(2))
+        self.blocks = nn.ModuleList(Block(spec.vocab_size, layer in valued) for layer in range(DEPTH))
         self.stream_scale = nn.Parameter(torch.ones(DEPTH))  # each layer sees scale * stream + skip * embedding
         self.skip_scale = nn.Parameter(torch.full((DEPTH,), 0.1))
-        self.head = nn.Parameter(torch.empty(spec.vocab_size, width))
         angle_TE = torch.outer(torch.arange(spec.sequence_len), ROPE_BASE ** -torch.arange(0, 1, 2 / HEAD_DIM))
         self.register_buffer("cos", angle_TE.cos()[:, None].to(self.dtype), persistent=False)
         self.register_buffer("sin", angle_TE.sin()[:, None].to(self.dtype), persistent=False)
+        self.initialise(spec.seed)
 
     def forward(self, tokens_BT: Tensor, masks: Sequence[Any]) -> Tensor:
         cos_TE, sin_TE = self.cos[: tokens_BT.size(1)], self.sin[: tokens_BT.size(1)]
         x_BTD = first_BTD = norm(F.embedding(tokens_BT, self.embedding).to(self.dtype))
         scales = zip(self.stream_scale.to(self.dtype), self.skip_scale.to(self.dtype), strict=True)
-        for attention, mlp, mask, (stream, skip) in zip(self.attentions, self.mlps, masks, scales, strict=True):
-            x_BTD = stream * x_BTD + skip * first_BTD
-            x_BTD = x_BTD + attention(norm(x_BTD), tokens_BT, cos_TE, sin_TE, mask)
-            x_BTD = x_BTD + mlp(norm(x_BTD))
+        for block, mask, (stream, skip) in zip(self.blocks, masks, scales, strict=True):
+            x_BTD = block(stream * x_BTD + skip * first_BTD, tokens_BT, cos_TE, sin_TE, mask)
         return norm(x_BTD)
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
         """Fill every parameter from `seed` alone, on the CPU, so that all devices start from the same numbers."""
         generator = torch.Generator().manual_seed(seed)
-        bound = math.sqrt(3 / (HEADS * HEAD_DIM))  # uniform with standard deviation 1 / sqrt(width)
+        bound = (3 / (HEADS * HEAD_DIM)) ** 0.5  # uniform with standard deviation 1 / sqrt(width)
         for name, weight in self.named_parameters():
-            match name.rpartition(".")[2]:
-                case "embedding":
-                    weight.normal_(0.0, 1.0, generator=generator)
-                case "head":
-                    weight.normal_(0.0, 0.001, generator=generator)
+            match kind(name):
+                case "embedding" | "head" as table:
+                    weight.normal_(0.0, 1.0 if table == "embedding" else 0.001, generator=generator)
                 case "out" | "down" | "gate":
                     weight.zero_()
                 case "query" | "key" | "value" | "up" | "value_embedding":
@@ -212,30 +196,27 @@ class GPT(nn.Module):
 class SoftCappedLoss(torch.autograd.Function):
     """Mean cross-entropy of SOFT_CAP * tanh(x @ head.T / SOFT_CAP), whose gradient is made in the forward pass.
 
-    One buffer [N, V] in the dtype of x first holds the raw logits and then, chunk by chunk, their gradient. Nothing else
-    of that size exists. The products are whole, since a sum of chunks would round differently from plain autograd.
+    One buffer [N, V] in the dtype of x holds the raw logits and then, chunk by chunk, their gradient: nothing else of
+    that size exists. The products are whole, since a sum of chunks would round differently from plain autograd.
     """
 
     @staticmethod
-    def forward(ctx: Any, x_ND: Tensor, head_VD: Tensor, targets_N: Tensor) -> Tensor:
+    def forward(ctx: Any, x_ND: Tensor, head_VD: Tensor, targets_N: Tensor, kernel: Callable) -> Tensor:
         weight_VD = head_VD.to(x_ND.dtype)
         buffer_NV = F.linear(x_ND, weight_VD)
-        chunks = zip(buffer_NV.split(LOSS_CHUNK), targets_N.split(LOSS_CHUNK), strict=True)
-        nll_N = torch.cat([loss_and_gradient(chunk_NV, targets, len(targets_N)) for chunk_NV, targets in chunks])
+        chunks = [whole.split(LOSS_CHUNK[whole.device.type]) for whole in (buffer_NV, targets_N)]
+        nll_N = torch.cat([kernel(raw_NV, targets, len(targets_N)) for raw_NV, targets in zip(*chunks, strict=True)])
         ctx.save_for_backward(buffer_NV @ weight_VD, (buffer_NV.T @ x_ND).to(head_VD.dtype))
         return nll_N.mean()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_x_ND, grad_head_VD = ctx.saved_tensors
-        return grad_x_ND * grad_outputs[0], grad_head_VD * grad_outputs[0], None
+        return grad_x_ND * grad_outputs[0], grad_head_VD * grad_outputs[0], None, None
 
 
 def loss_and_gradient(raw_NV: Tensor, targets_N: Tensor, total: int) -> Tensor:
-    """Negative log likelihoods [N] of raw logits, which become their gradient in a mean over `total` positions.
-
-    The kernels are those autograd would run, so the bits are too.
-    """
+    """Negative log likelihoods [N] of raw logits, which become, by autograd's own kernels, their gradient."""
     tanh_NV = raw_NV.float().div_(SOFT_CAP).tanh_()
     log_p_NV = torch.log_softmax(tanh_NV * SOFT_CAP, dim=-1)
     grad_NV = torch.zeros_like(log_p_NV).scatter_(1, targets_N[:, None], -1 / total)
@@ -257,19 +238,15 @@ def polar(matrices_MRC: Tensor) -> Tensor:
     """The nearest (semi-)orthogonal matrix to each of a stack, by a polynomial iteration: only batched products."""
     x = matrices_MRC.bfloat16() if matrices_MRC.is_cuda else matrices_MRC
     tall = x.size(-2) > x.size(-1)
-    x = x.mT if tall else x
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) * 1.02 + 1e-6)
+    x = (x.mT if tall else x) / (x.norm(dim=(-2, -1), keepdim=True) * 1.02 + 1e-6)
     for a, b, c in POLAR_EXPRESS:
         gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).to(matrices_MRC.dtype)
 
 
 class Muon:
-    """Momentum whose update is orthogonalised (Jordan et al., 2024), for all matrices of one shape in one stack.
-
-    A parameter shrinks only where update and parameter agree in sign (cautious weight decay).
-    """
+    """Momentum whose update is orthogonalised (Jordan et al., 2024), for all matrices of one shape in one stack."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         by_shape = groupby(sorted(parameters, key=lambda p: tuple(p.shape)), key=lambda p: tuple(p.shape))
@@ -280,18 +257,14 @@ class Muon:
     def step(self, lr: float, momentum: float, weight_decay: float) -> None:
         for shape, stack in self.stacks.items():
             weight_MRC = torch.stack(stack)
-            grad_MRC = torch.stack([_gradient(parameter) for parameter in stack])
+            grad_MRC = torch.stack([parameter.grad for parameter in stack])
             smooth_MRC = self.momentum[shape].lerp_(grad_MRC, 1 - momentum)
             update_MRC = polar(grad_MRC.lerp_(smooth_MRC, momentum))  # Nesterov
-            decayed_MRC = weight_MRC * (update_MRC * weight_MRC > 0) * weight_decay
+            decayed_MRC = weight_MRC * (update_MRC * weight_MRC > 0) * weight_decay  # only where both agree in sign
             scale = lr * max(1.0, weight_MRC.size(1) / weight_MRC.size(2)) ** 0.5
             weight_MRC -= scale * (update_MRC + decayed_MRC)
-            torch._foreach_copy_(stack, list(weight_MRC.unbind()))
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None, "every parameter takes part in the loss"
-    return parameter.grad
+            for parameter, weight_RC in zip(stack, weight_MRC, strict=True):
+                parameter.copy_(weight_RC)
 
 
 class Optimizer:
@@ -299,26 +272,16 @@ class Optimizer:
 
     def __init__(self, model: GPT) -> None:
         named = dict(model.named_parameters())
-        kinds = {name: name.rpartition(".")[2] for name in named}
-        matrices = [
-            p for name, p in named.items() if kinds[name] in ("query", "key", "value", "out", "gate", "up", "down")
-        ]
-        self.muon = Muon(matrices)
-        width_scale = (HEADS * HEAD_DIM / 768) ** -0.5  # the published rates were found at width 768
-        rates = {
-            "embedding": EMBEDDING_LR * width_scale,
-            "value_embedding": EMBEDDING_LR * width_scale,
-            "head": HEAD_LR * width_scale,
-            "stream_scale": SCALAR_LR * 0.01,
-            "skip_scale": SCALAR_LR,
-        }
-        self.others = {name: parameter for name, parameter in named.items() if kinds[name] in rates}
-        groups = [{"params": [p], "base_lr": rates[kinds[name]]} for name, p in self.others.items()]
+        self.muon = Muon([parameter for name, parameter in named.items() if kind(name) in MATRICES])
+        self.others = {name: parameter for name, parameter in named.items() if kind(name) not in MATRICES}
+        scale = (HEADS * HEAD_DIM / 768) ** -0.5  # the published rates were found at width 768
+        rates = {"stream_scale": SCALAR_LR * 0.01, "skip_scale": SCALAR_LR, "head": HEAD_LR * scale}
+        rates |= dict.fromkeys(("embedding", "value_embedding"), EMBEDDING_LR * scale)
+        groups = [{"params": [parameter], "base_lr": rates[kind(name)]} for name, parameter in self.others.items()]
         self.adamw = torch.optim.AdamW(groups, betas=ADAM_BETAS, eps=1e-10, weight_decay=0.0, fused=True)
-        for parameter in self.others.values():
-            zeros = torch.zeros_like
-            step = torch.zeros((), device=parameter.device)
-            self.adamw.state[parameter] = {"step": step, "exp_avg": zeros(parameter), "exp_avg_sq": zeros(parameter)}
+        for parameter in self.others.values():  # as its first step would, so that the state always has all its names
+            state = self.adamw.state[parameter] = {"step": torch.zeros((), device=parameter.device)}
+            state |= {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
         self.steps = torch.zeros((), dtype=torch.int64)
 
     def step(self, progress: float) -> None:
@@ -326,51 +289,44 @@ class Optimizer:
         for group in self.adamw.param_groups:
             group["lr"] = group["base_lr"] * schedule(progress)
         self.adamw.step()
-        rise = min(int(self.steps) / MOMENTUM_STEPS, 1.0)
-        momentum = (1 - rise) * MOMENTUM_START + rise * MOMENTUM
+        momentum = MOMENTUM_START + min(int(self.steps) / MOMENTUM_STEPS, 1.0) * (MOMENTUM - MOMENTUM_START)
         self.muon.step(MATRIX_LR * schedule(progress), momentum, WEIGHT_DECAY * (1 - progress))
         self.steps += 1
 
-    def state(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor that the next step depends on, under a name; the tensors are the live ones."""
-        yield "steps", self.steps
-        for shape, momentum in self.muon.momentum.items():
-            yield f"momentum.{shape}", momentum
-        for name, parameter in self.others.items():
-            for kind, value in self.adamw.state[parameter].items():
-                yield f"{kind}.{name}", value
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that the next step depends on, by name; the tensors are the live ones."""
+        moments = {name: self.adamw.state[parameter] for name, parameter in self.others.items()}
+        adamw = {f"{what}.{name}": value for name, state in moments.items() for what, value in state.items()}
+        muon = {f"momentum.{shape}": momentum for shape, momentum in self.muon.momentum.items()}
+        return {"steps": self.steps, **muon, **adamw}
 
 
 def schedule(progress: float) -> float:
     """The multiplier of every learning rate: up over WARMUP, constant, down to FINAL_LR over WARMDOWN."""
     if progress < WARMUP:
         return progress / WARMUP
-    if progress < 1 - WARMDOWN:
-        return 1.0
-    return FINAL_LR + (1 - FINAL_LR) * (1 - progress) / WARMDOWN
+    return 1.0 if progress < 1 - WARMDOWN else FINAL_LR + (1 - FINAL_LR) * (1 - progress) / WARMDOWN
 
 
 class Experiment:
     """One model in training: what the sealed trainer and the judge talk to."""
 
-    batch_rows = BATCH_ROWS
-    accumulation = ACCUMULATION
+    batch_rows, accumulation = BATCH_ROWS, ACCUMULATION
 
     def __init__(self, spec: Spec) -> None:
         self.device = torch.device(spec.device)
-        self.model = GPT(spec)
-        self.model.initialise(spec.seed)
-        self.model.to(self.device)
+        self.model = GPT(spec).to(self.device)
         self.optimizer = Optimizer(self.model)
-        self.stream = torch.compile(self.model, dynamic=False) if spec.compile else self.model
-        self.sequence_len, self.masks = spec.sequence_len, partial(layer_masks, device=self.device)
+        compiled = partial(torch.compile, dynamic=False) if spec.compile else lambda function: function
+        self.stream, self.loss_kernel = compiled(self.model), compiled(loss_and_gradient)
+        self.sequence_len, self.masks = spec.sequence_len, cache(partial(layer_masks, device=self.device))
         self.last: dict[str, float | Tensor] = {}
 
     def step(self, batches: Sequence[Tensor], progress: float) -> Tensor:
         """One optimizer step over `accumulation` int64 batches [B, T+1] at `progress` in [0, 1): 0-d mean, nats."""
         losses = [self._backward(batch.to(self.device, non_blocking=True)) for batch in batches]
-        gradients = [_gradient(parameter) for parameter in self.model.parameters()]
-        self.last = {"lr_scale": schedule(progress), "grad_norm": torch.nn.utils.get_total_norm(gradients)}
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        self.last = {"lr_scale": schedule(progress), "grad_norm": nn.utils.get_total_norm(gradients)}
         self.optimizer.step(progress)
         self.model.zero_grad(set_to_none=True)
         return torch.stack(losses).mean()
@@ -378,7 +334,7 @@ class Experiment:
     def _backward(self, batch_BT: Tensor) -> Tensor:
         tokens_BT, targets_BT = batch_BT[:, :-1], batch_BT[:, 1:]
         x_BTD = self.stream(tokens_BT, self.masks(tokens_BT.size(1)))
-        loss = SoftCappedLoss.apply(x_BTD.flatten(0, 1), self.model.head, targets_BT.reshape(-1))
+        loss = SoftCappedLoss.apply(x_BTD.flatten(0, 1), self.model.head, targets_BT.reshape(-1), self.loss_kernel)
         (loss / self.accumulation).backward()
         return loss.detach()
 
@@ -391,19 +347,17 @@ class Experiment:
     def state_dict(self) -> dict[str, Tensor]:
         """Everything a step depends on, by name: `model.*` and `optimizer.*`. The tensors are the live ones."""
         model = {f"model.{name}": weight.detach() for name, weight in self.model.named_parameters()}
-        return model | {f"optimizer.{name}": value for name, value in self.optimizer.state()}
+        return model | {f"optimizer.{name}": value for name, value in self.optimizer.state().items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over a whole `state_dict` or its `model.*` part alone. Raises KeyError naming what does not fit."""
         mine = self.state_dict()
         whole = any(name.startswith("optimizer.") for name in state)
-        wanted = {name for name in mine if whole or name.startswith("model.")}
-        if wanted != set(state):
-            raise KeyError(f"state that does not fit this arena: {sorted(wanted ^ set(state))[:3]}")
+        wanted = {(name, value.shape) for name, value in mine.items() if whole or name.startswith("model.")}
+        if differing := wanted ^ {(name, value.shape) for name, value in state.items()}:
+            raise KeyError(f"a state that does not fit this arena: {sorted(differing)[:2]}")
         for name, value in state.items():
-            if mine[name].shape != value.shape:
-                raise KeyError(f"{name} is {tuple(value.shape)}, this arena has {tuple(mine[name].shape)}")
             mine[name].copy_(value)
 
     def metrics(self) -> dict[str, float]:
@@ -415,15 +369,16 @@ class Experiment:
 
     def flops_per_token(self) -> float:
         """Of training, forward and backward: 6 per weight of a matrix product and 12 per attended channel."""
-        tables = ("embedding", "value_embedding", "stream_scale", "skip_scale")
-        weights = sum(p.numel() for n, p in self.model.named_parameters() if n.rpartition(".")[2] not in tables)
-        return 6.0 * weights + 12.0 * HEADS * HEAD_DIM * sum(windows(self.sequence_len))
+        weights = {name: weight for name, weight in self.model.named_parameters() if kind(name) in (*MATRICES, "head")}
+        return 6.0 * sum(map(Tensor.numel, weights.values())) + 12.0 * HEADS * HEAD_DIM * sum(
+            windows(self.sequence_len)
+        )
 
 
 def windows(length: int) -> list[int]:
     """How many positions each layer sees: the pattern repeated, S half the context, and the last layer always all."""
-    pattern = [length // 2 if WINDOW_PATTERN[layer % len(WINDOW_PATTERN)] == "S" else length for layer in range(DEPTH)]
-    return [*pattern[:-1], length]
+    sizes = {"S": length // 2, "L": length}
+    return [*(sizes[WINDOW_PATTERN[layer % len(WINDOW_PATTERN)]] for layer in range(DEPTH - 1)), length]
 
 
 def layer_masks(length: int, device: torch.device) -> list[Any]:
@@ -433,7 +388,7 @@ def layer_masks(length: int, device: torch.device) -> list[Any]:
 
 
 def build(spec: Spec) -> Experiment:
-    """A fresh experiment for `spec`. Raises ValueError when the knobs do not fit together."""
+    """A fresh experiment. Raises ValueError when the knobs do not fit together."""
     if HEADS % QUERIES_PER_KEY:
         raise ValueError(f"HEADS={HEADS} is no multiple of QUERIES_PER_KEY={QUERIES_PER_KEY}")
     return Experiment(spec)
