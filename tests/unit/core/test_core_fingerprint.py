@@ -70,6 +70,10 @@ def test_tree_digest_counts_names_and_bytes_but_not_place_order_or_time(tmp_path
     (two / "a").rename(two / "d")
     assert tree_digest(one) != tree_digest(two)
     (two / "d").rename(two / "a")
+    (two / "b").rename(two / "e")
+    assert tree_digest(one) != tree_digest(two)
+    (two / "e").rename(two / "b")
+    assert tree_digest(one) == tree_digest(two)
     (two / "a").write_text("A")
     assert tree_digest(one) != tree_digest(two)
     assert tree_digest(one / "a") == file_digest(one / "a")
@@ -85,6 +89,7 @@ CASES = {
     "def f():\n    from lib import b": {"lib/a.py", "lib/b.py", "lib/__init__.py"},
     "import lib": {"lib/__init__.py"},
     "from lib.sub.deep import x": {"lib/__init__.py", "lib/sub/__init__.py", "lib/sub/deep.py", "lib/a.py"},
+    "import lib.sub.alone": {"lib/__init__.py", "lib/sub/__init__.py", "lib/sub/alone.py"},
     "import json": set(),
 }
 
@@ -92,7 +97,7 @@ CASES = {
 @pytest.mark.parametrize("line", CASES)
 def test_import_closure_finds_what_a_line_imports(line: str, tmp_path: Path) -> None:
     files = {"lib/__init__.py": "", "lib/a.py": "import os", "lib/b.py": "from .a import x", "lib/sub/__init__.py": "",
-             "lib/sub/deep.py": "from .. import a", "lib/unused.py": "", "main.py": line}  # fmt: skip
+             "lib/sub/deep.py": "from .. import a", "lib/unused.py": "", "lib/sub/alone.py": "", "main.py": line}  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
