@@ -97,7 +97,8 @@ CASES = {
 @pytest.mark.parametrize("line", CASES)
 def test_import_closure_finds_what_a_line_imports(line: str, tmp_path: Path) -> None:
     files = {"lib/__init__.py": "", "lib/a.py": "import os", "lib/b.py": "from .a import x", "lib/sub/__init__.py": "",
-             "lib/sub/deep.py": "from .. import a", "lib/unused.py": "", "lib/sub/alone.py": "", "main.py": line}  # fmt: skip
+             "lib/sub/deep.py": "from .. import a", "lib/unused.py": "", "lib/sub/alone.py": "",
+             "main.py": line}  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
