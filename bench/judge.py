@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -27,15 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import results
 import torch
 from safetensors.torch import load_file, save_file
 
+import results
 from ratchet.data.packing import PackedSplit, Pieces
 from ratchet.train import scoring
 from ratchet.train.arena import Experiment, Spec, load_arena
-from ratchet.train.candidate import ALLOCATOR
-from ratchet.train.device import resolve_device
+from ratchet.train.device import resolve_device, tune_allocator
 from ratchet.train.judge import judge
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,6 +97,7 @@ def time_plain(folder: Path, rows: int) -> float:
 
 
 def time_forward(folder: Path, rows: int) -> float:
+    tune_allocator()
     experiment, ids = build(folder), torch.from_numpy(make_rows(rows).astype(np.int64))
     torch.set_num_threads(resolve_device("cpu").threads)
     with torch.inference_mode():
@@ -115,8 +114,7 @@ WAYS = {"judge": time_judge, "plain": time_plain, "forward": time_forward}
 def in_own_process(way: str, folder: Path, rows: int) -> float:
     """One timing in a fresh process: no way inherits another's allocator or warm memory."""
     command = [sys.executable, __file__, "--way", way, "--model", str(folder), "--rows", str(rows)]
-    environment = {**os.environ, **(ALLOCATOR if way == "forward" else {})}
-    return float(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def figures(rows: int, rounds: int) -> dict[str, Any]:

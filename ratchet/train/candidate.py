@@ -34,13 +34,6 @@ from ratchet.train.wire import VERSION, Channel, ClosedError, Kind, MalformedErr
 KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 """All that a candidate sees of this process' environment: no key, no token, no home."""
 
-ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "4294967296",
-    "MALLOC_TOP_PAD_": "268435456",
-    "MALLOC_TRIM_THRESHOLD_": "8589934592",
-}
-"""glibc keeps freed memory instead of mapping logits anew at each answer: a third of the time otherwise."""
-
 SLOTS = 2
 SLOT_BYTES = 8 * 1024 * 1024
 """One piece of logits: two fit into a 32 MiB cache beside the candidate's own; the design's bound is 64 MiB."""
@@ -116,7 +109,7 @@ class Candidate:
                    "--model", str(model.resolve()), "--device", device, "--threads", str(threads)]  # fmt: skip
         environment = {name: value for name, value in child_environment().items() if name in KEPT_ENVIRONMENT}
         package_root = Path(ratchet.__file__).resolve().parent.parent
-        environment |= ALLOCATOR | {"PYTHONPATH": str(package_root), "OMP_NUM_THREADS": str(threads)}
+        environment |= {"PYTHONPATH": str(package_root), "OMP_NUM_THREADS": str(threads)}
         with (self._folder / "said").open("wb") as said:
             return subprocess.Popen(
                 command,
