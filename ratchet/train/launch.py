@@ -92,8 +92,7 @@ def train_and_publish(request: Request, outputs: Published, settings: Settings) 
     dtype = resolve_dtype(request.params.dtype, device)
     source, split = request.source(), PackedSplit.load(request.rows)
     who = identity(request, source, device, dtype)
-    keep = request.params.checkpoint.keep_last
-    with open_run(LOOP, who, request.params.portable(), runs=settings.runs, keep_last=keep) as run:
+    with _open(request.params, who, settings) as run:
         plan = Plan(
             params=request.params,
             split=split,
@@ -109,6 +108,21 @@ def train_and_publish(request: Request, outputs: Published, settings: Settings) 
         _close(run, ending)
         publish(run, plan, ending, outputs)
     return ending
+
+
+def _open(params: TrainParams, who: dict[str, Any], settings: Settings) -> RunDirectory:
+    """The run of identity `who`, or the one that the settings say must continue."""
+    return open_run(
+        LOOP,
+        who,
+        params.portable(),
+        runs=settings.runs,
+        resume=settings.resume,
+        run=settings.resume_run,
+        adopt_code=settings.adopt_code,
+        allow_inexact=settings.allow_inexact,
+        keep_last=params.checkpoint.keep_last,
+    )
 
 
 def _close(run: RunDirectory, ending: Ending) -> None:

@@ -258,6 +258,36 @@ def test_train_on_a_full_disk_ends_in_one_line_and_continues_when_there_is_room(
     assert trained(project, tmp_path) == unbroken
 
 
+def test_train_damaged_newest_checkpoint_is_refused_and_auto_takes_the_one_before(
+    project: Path, tmp_path: Path, unbroken: dict[str, str], capfd: Any
+) -> None:
+    trained(project, tmp_path, stop_at=6)
+    blob = max(tmp_path.glob("runs/train/*/checkpoints/*")) / "optimizer.safetensors"
+    data = bytearray(blob.read_bytes())
+    data[-1] ^= 1
+    blob.write_bytes(data)
+    assert in_child(lambda: launch(project, tmp_path)) == 2
+    assert str(blob) in capfd.readouterr().err
+    assert in_child(lambda: launch(project, tmp_path, settings={"resume": "auto"})) == 0
+    assert "at step 4 of 10" in capfd.readouterr().err
+    assert results(tmp_path) == unbroken
+
+
+def test_train_explicit_resume_refuses_changes_unless_the_code_is_adopted(
+    project: Path, tmp_path: Path, capfd: Any
+) -> None:
+    trained(project, tmp_path, stop_at=6)
+    run = next(tmp_path.glob("runs/train/*/identity.json")).parent
+    assert in_child(lambda: launch(project, tmp_path, settings={"resume_run": run}, seed=2)) == 2
+    assert "params.seed 1 → 2" in capfd.readouterr().err
+    edited = edit_arena(project, tmp_path / "edited", "ADAM_BETAS = (0.9, 0.95)")
+    assert in_child(lambda: launch(edited, tmp_path, settings={"resume_run": run})) == 2
+    assert "--adopt-code" in capfd.readouterr().err
+    assert in_child(lambda: launch(edited, tmp_path, settings={"resume_run": run, "adopt_code": True})) == 0
+    assert "continues" in capfd.readouterr().err
+    assert (tmp_path / "metrics.json").exists()
+
+
 def _after_step(step: int, action: Callable[[], None]) -> None:
     """Patch this child so that `action` runs once, right after optimizer step `step`."""
     plain = progress.Watch.step

@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +101,14 @@ def edit_arena(project: Path, copy: Path, code: str) -> Path:
     return copy
 
 
-def launch(project: Path, where: Path, *, wandb: str = "disabled", **train: Any) -> Ending:
+def launch(project: Path, where: Path, *, settings: Mapping[str, Any] | None = None, **train: Any) -> Ending:
     """Train in this process as the stage would, with run directories and outputs under `where` instead of `project`."""
     params = TrainParams.model_validate(merge(TRAIN, train))
     request = Request(params, project / "data/pack/train", project / "data/tokenizer", project / "arena/train.py")
     outputs = Published(where / "model", where / "history.tsv", where / "timing", where / "metrics.json")
-    settings = Settings(device="cpu", threads=1, wandb=wandb, runs=where / "runs", log_interval=10**6)  # pyright: ignore[reportArgumentType]
-    return train_and_publish(request, outputs, settings)
+    usual = {"device": "cpu", "threads": 1, "wandb": "disabled", "runs": where / "runs", "log_interval": 10**6}
+    here = Settings(**{**usual, **(settings or {})})
+    return train_and_publish(request, outputs, here)
 
 
 def results(where: Path) -> dict[str, str]:

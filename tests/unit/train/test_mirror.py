@@ -66,12 +66,12 @@ def test_mirror_of_a_killed_and_resumed_training_holds_each_step_once_in_one_run
                 os.kill(os.getpid(), signal.SIGKILL)
 
         progress.Watch.step = stepping
-        launch(project, where, wandb="offline")
+        launch(project, where, settings={"wandb": "offline"})
 
     assert in_child(killed) == -signal.SIGKILL
     run = next((where / "runs/train").iterdir())
     assert told(run)[0] == [1, 2, 3, 4, 5, 6]
-    assert in_child(lambda: launch(project, where, wandb="offline")) == 0
+    assert in_child(lambda: launch(project, where, settings={"wandb": "offline"})) == 0
     steps, ids = told(run)
     assert steps == list(range(1, 11))
     metadata = read_metadata(max((run / "checkpoints").iterdir()))
