@@ -105,11 +105,9 @@ def _agree(facts: Facts, history_file: Path, timing_folder: Path, documents_file
     timed = int(facts.steps["step"].iloc[-1])
     if timed != last:
         raise InputError(timing_folder / "steps.tsv", f"ends at step {timed}, the history at {last}", history.REMEDY)
-    table, said = facts.documents, facts.metrics["evaluate"]["val_bpb"]
-    summed = float(table["nats"].sum() / math.log(2) / table["bytes"].sum())
-    if not np.isclose(summed, said, rtol=0, atol=AGREEMENT):
-        raise InputError(
-            documents_file,
-            f"its documents sum to {summed:.6f} bits per byte, metrics/evaluate.json says {said:.6f}",
-            documents.REMEDY,
-        )
+    for column, key in (("nats", "val_bpb"), ("ngram_nats", "ngram_bpb")):
+        table, said = facts.documents, facts.metrics["evaluate"][key]
+        summed = float(table[column].sum() / math.log(2) / table["bytes"].sum())
+        if not np.isclose(summed, said, rtol=0, atol=AGREEMENT):
+            what = f"its {column} sum to {summed:.6f} bits per byte, metrics/evaluate.json says {key} {said:.6f}"
+            raise InputError(documents_file, what, documents.REMEDY)

@@ -102,7 +102,7 @@ BAD_INPUTS: list[tuple[Callable[[Path], None], str]] = [
     (no_history, "input data/train/history.tsv does not exist; run the stage that makes it: `dvc repro`"),
     (history_of_another_run, "ends at step 115, metrics/train.json says 120 steps"),
     (timing_of_another_run, "ends at step 115, the history at 120"),
-    (documents_of_another_model, "its documents sum to 1."),
+    (documents_of_another_model, "its nats sum to 1."),
     (texts_of_another_split, "no column 'text'"),
     (unknown_isolation, "key isolation: 'none' (must be one of weak, container)"),
 ]

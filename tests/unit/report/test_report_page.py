@@ -97,12 +97,17 @@ def test_headline_says_bpb_gain_documents_isolation(result: Path) -> None:
 
 
 def test_headline_model_worse_than_the_baseline_says_so(result: Path) -> None:
-    path = result / "metrics/evaluate.json"
-    told = read(result).metrics["evaluate"]
-    made_result.write_json(path, {**told, "gain_over_ngram": -0.25, "ngram_bpb": told["val_bpb"] - 0.25})
+    told = read(result)
+    table = told.documents.drop(columns="beginning")
+    table = table.assign(ngram_nats=table["nats"] - 0.25 * math.log(2) * table["bytes"])
+    table.to_parquet(result / "data/evaluate/documents.parquet")
+    judged = told.metrics["evaluate"]
+    judged = {**judged, "gain_over_ngram": -0.25, "ngram_bpb": judged["val_bpb"] - 0.25}
+    made_result.write_json(result / "metrics/evaluate.json", judged)
     page = page_of(result)
     assert "<em>0.2500 more than</em> a byte n-gram model" in page
-    assert "0.2500 ABOVE the byte n-gram" in page
+    assert "0.2500 (95 %: 0.250 to 0.250) ABOVE the byte n-gram" in page
+    assert "<dt>Above the n-gram</dt>" in page
 
 
 def test_page_text_from_data_is_escaped_everywhere(result: Path) -> None:
@@ -205,3 +210,12 @@ def test_palette_text_has_a_contrast_of_4_5_on_paper_and_card(colours: palette.P
     for back in (colours.paper, colours.card):
         light, dark = sorted((luminance(getattr(colours, front)), luminance(back)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_docs_example_draws_page_and_pictures(result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (ROOT / "docs/report.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    names: dict[str, object] = {"facts": read(result)}
+    monkeypatch.chdir(ROOT)
+    exec(compile(code, "docs/report.md", "exec"), names)
+    assert str(names["page"]).startswith("<!doctype html>")
+    assert names["pictures"]
