@@ -155,6 +155,29 @@ def test_judge_of_log_probabilities_that_sum_to_more_than_one_gives_no_gain(tmp_
     assert claimed.val_bpb == pytest.approx(np.log2(VOCAB) * tokens / size, rel=1e-7)
 
 
+PUBLISHED_CHEATS = """
+# what won against the published script: constants, byte lengths, the loss and the printed number, all in reach there
+import ratchet.train.scoring, ratchet.train.judge, ratchet.data.packing
+ratchet.train.scoring.bits_per_byte = lambda *_: 0.0
+ratchet.train.scoring.nats = lambda logits, targets: 0 * targets
+ratchet.train.judge.judge = None
+ratchet.data.packing.PackedSplit.load = None
+torch.nn.functional.cross_entropy = lambda *_, **__: torch.zeros(())
+print("---\\nval_bpb: 0.000001", flush=True)
+return self.honest(tokens)
+"""
+
+
+@pytest.mark.slow
+def test_judge_of_arena_that_patches_and_prints_gives_the_honest_number(tmp_path: Path, split: PackedSplit) -> None:
+    result = judged(tmp_path, split, PUBLISHED_CHEATS.strip())
+    table = np.random.default_rng(1).normal(size=(VOCAB, VOCAB)).astype(np.float32).astype(np.float64)
+    cost = np.log(np.exp(table).sum(1))[:, None] - table
+    ids = split.rows.astype(int)
+    honest = cost[ids[:, :-1], ids[:, 1:]].sum() / np.log(2) / TOKEN_BYTES[ids[:, 1:]].sum()
+    assert result.val_bpb == pytest.approx(honest, abs=1e-7)
+
+
 @pytest.mark.slow
 def test_judge_of_arena_that_speaks_the_protocol_itself_is_refused(tmp_path: Path, split: PackedSplit) -> None:
     body = """
