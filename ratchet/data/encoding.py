@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +39,7 @@ def id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint16) if vocab_size <= 1 << 16 else np.dtype(np.uint32)
 
 
-def encode_split(texts: Iterable[str], tokenizer_folder: Path, *, workers: int | None = None) -> Iterator[EncodedBatch]:
+def encode_split(texts: Iterable[str], tokenizer: Tokenizer, *, workers: int | None = None) -> Iterator[EncodedBatch]:
     """The documents of `texts` as batches of ids, in order; holds a few batches of text and no more.
 
     `workers`: processes, by default one per CPU this process may use. A small corpus is encoded in this process.
@@ -49,11 +48,10 @@ def encode_split(texts: Iterable[str], tokenizer_folder: Path, *, workers: int |
     batches = _batches(texts)
     head = list(islice(batches, BATCHES_WORTH_PROCESSES))
     if workers == 1 or len(head) < BATCHES_WORTH_PROCESSES:
-        tokenizer = Tokenizer.load(tokenizer_folder)
         for batch in chain(head, batches):
             yield encode_batch(tokenizer, batch)
     else:
-        yield from _encode_in_processes(chain(head, batches), tokenizer_folder, workers)
+        yield from _encode_in_processes(chain(head, batches), tokenizer, workers)
 
 
 def encode_batch(tokenizer: Tokenizer, texts: list[str]) -> EncodedBatch:
@@ -80,10 +78,10 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _encode_in_processes(batches: Iterable[list[str]], tokenizer_folder: Path, workers: int) -> Iterator[EncodedBatch]:
+def _encode_in_processes(batches: Iterable[list[str]], tokenizer: Tokenizer, workers: int) -> Iterator[EncodedBatch]:
     context = multiprocessing.get_context("spawn")  # a fork would copy pyarrow's threads in mid-flight
     pending: deque[Future[EncodedBatch]] = deque()
-    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(tokenizer_folder,)) as pool:
+    with ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(tokenizer.merges,)) as pool:
         try:
             for batch in batches:
                 pending.append(pool.submit(_encode_in_worker, batch))
@@ -104,10 +102,10 @@ def _encode_in_processes(batches: Iterable[list[str]], tokenizer_folder: Path, w
 _worker_tokenizer: Tokenizer
 
 
-def _start_worker(tokenizer_folder: Path) -> None:
-    """Load the tokenizer once, and end with the parent: a pool's workers outlive a parent that is killed."""
+def _start_worker(merges: tuple[bytes, ...]) -> None:
+    """Build the tokenizer once, and end with the parent: a pool's workers outlive a parent that is killed."""
     global _worker_tokenizer
-    _worker_tokenizer = Tokenizer.load(tokenizer_folder)
+    _worker_tokenizer = Tokenizer(merges)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

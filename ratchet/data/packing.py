@@ -94,7 +94,7 @@ def pack_split(
     """
     tokenizer = Tokenizer.load(tokenizer_folder)
     spool = folder / "ids.tmp"
-    sizes, text_bytes = _spool_ids(encode_split(texts, tokenizer_folder, workers=workers), spool, where)
+    sizes, text_bytes = _spool_ids(encode_split(texts, tokenizer, workers=workers), spool, where)
     plan = plan_rows(sizes, sequence_len + 1, gaps)
     if plan.rows == 0:
         what = f"its {int(sizes.sum())} ids do not fill one row of sequence_len + 1 = {sequence_len + 1}"

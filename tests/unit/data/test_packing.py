@@ -308,7 +308,9 @@ def test_pack_stage_full_disk_is_one_line_exit_code_2_and_no_output(tokenizer_fo
 
 @pytest.mark.slow
 def test_encode_process_that_is_killed_is_an_infrastructure_error(tokenizer_folder: Path) -> None:
-    batches = encoding.encode_split(itertools.repeat("some words " * 100_000), tokenizer_folder, workers=2)
+    batches = encoding.encode_split(
+        itertools.repeat("some words " * 100_000), Tokenizer.load(tokenizer_folder), workers=2
+    )
     next(batches)
     workers = [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
     workers[0].kill()
@@ -319,10 +321,14 @@ def test_encode_process_that_is_killed_is_an_infrastructure_error(tokenizer_fold
 @pytest.mark.slow
 def test_encode_processes_end_when_their_parent_is_killed(tokenizer_folder: Path) -> None:
     script = (
-        "import itertools, sys; from pathlib import Path; from ratchet.data.encoding import encode_split\n"
+        "import itertools, sys\n"
+        "from pathlib import Path\n"
+        "from ratchet.data.encoding import encode_split\n"
+        "from ratchet.data.tokenizer import Tokenizer\n"
         "if __name__ == '__main__':\n"
         "    texts = itertools.repeat('some words ' * 100_000)\n"
-        "    for batch in encode_split(texts, Path(sys.argv[1]), workers=2): print('batch', flush=True)\n"
+        "    for batch in encode_split(texts, Tokenizer.load(Path(sys.argv[1])), workers=2):\n"
+        "        print('batch', flush=True)\n"
     )
     program = tokenizer_folder.parent / f"{tokenizer_folder.name}.py"
     program.write_text(script, encoding="utf-8")
