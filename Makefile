@@ -64,7 +64,7 @@ docs: setup-dev ## every link, command and path that the pages name exists
 	$(BIN)/python -m pytest -q tests/contract/test_pages.py
 
 bench: setup-dev ## the figures, as ratios measured side by side on this machine
-	@for script in bench/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+	@for script in $$(grep -l __main__ bench/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 verify-claims: bench ## rerun what README and docs state: the figures, then the full profile (an hour)
 	$(BIN)/python -m ratchet.cli run --profile full
