@@ -1,11 +1,13 @@
 """Training step of the arena against a plain eager one of the same arithmetic: tokens/s, peak memory, same bits?
 
-    .venv/bin/python bench/train_step.py [--steps 4] [--repeats 3] [--threads 2] [--dtype float32] [--json FILE]
+    .venv/bin/python bench/train_step.py [--steps 4] [--repeats 3] [--threads 2] [--dtype float32]
 
 Each measurement is a fresh child process, plain and ours in turn, so that a busy neighbour hits both. Plain is what one
 writes first: autograd through the soft cap and F.cross_entropy, autograd through relu().square(), Muon in a loop over
 matrices, glibc's allocator as it comes. Ours is arena/train.py in a process prepared as the trainer prepares its own.
-Both use the same model code, initial weights, batches, fused AdamW and thread count. Exit code 1 if a promise fails.
+Both use the same model code, initial weights, batches, fused AdamW and thread count. `cpu_ratio` compares CPU seconds: on
+a busy machine it is the steadier figure at one thread, while waiting threads spin in it at two. Kept in
+bench/results/train_step_DTYPE.json. Exit code 1 if a promise fails.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import results
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCAB, CONTEXT = 8192, 256
@@ -79,16 +83,19 @@ def measure(which: str, steps: int, threads: int, dtype: str) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     size = (experiment.batch_rows, CONTEXT + 1)
     seconds: list[float] = []
+    cpu_seconds: list[float] = []
     for number in range(steps):
         batches = [torch.randint(0, VOCAB, size, generator=generator) for _ in range(experiment.accumulation)]
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         experiment.step(batches, number / steps)
         seconds.append(time.perf_counter() - start)
+        cpu_seconds.append(time.process_time() - cpu_start)
     digest = hashlib.sha256()
     for name, weight in sorted(experiment.model.named_parameters()):
         digest.update(name.encode() + weight.detach().numpy().tobytes())
     return {
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "tokens": experiment.accumulation * experiment.batch_rows * CONTEXT,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "sha256": digest.hexdigest(),
@@ -104,16 +111,19 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
             command += ["--threads", str(arguments.threads), "--dtype", arguments.dtype]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             runs[which].append(json.loads(done.stdout))
-    rate = {
-        which: done[0]["tokens"] / statistics.median(second for run in done for second in run["seconds"][1:])
+    median = {
+        (which, clock): statistics.median(second for run in done for second in run[clock][1:])
         for which, done in runs.items()
+        for clock in ("seconds", "cpu_seconds")
     }
+    tokens = runs["plain"][0]["tokens"]
     return {
         "dtype": arguments.dtype,
         "threads": arguments.threads,
-        "plain_tokens_per_s": round(rate["plain"], 1),
-        "ours_tokens_per_s": round(rate["ours"], 1),
-        "ratio": round(rate["ours"] / rate["plain"], 3),
+        "plain_tokens_per_s": round(tokens / median["plain", "seconds"], 1),
+        "ours_tokens_per_s": round(tokens / median["ours", "seconds"], 1),
+        "ratio": round(median["plain", "seconds"] / median["ours", "seconds"], 3),
+        "cpu_ratio": round(median["plain", "cpu_seconds"] / median["ours", "cpu_seconds"], 3),
         "plain_peak_mb": round(max(run["peak_mb"] for run in runs["plain"])),
         "ours_peak_mb": round(max(run["peak_mb"] for run in runs["ours"])),
         "bit_identical": len({run["sha256"] for done in runs.values() for run in done}) == 1,
@@ -127,17 +137,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3, help="children of each kind")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of matrix products")
-    parser.add_argument("--json", type=Path, help="write the result here too")
     parser.add_argument("--child", choices=("plain", "ours"), help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
         print(json.dumps(measure(arguments.child, arguments.steps, arguments.threads, arguments.dtype)))
         return 0
     result = compare(arguments)
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
+    results.keep(f"train_step_{arguments.dtype}", result)
     kept = result["ratio"] >= LEAST_RATIO and result["ours_peak_mb"] <= MOST_MEMORY_MB and result["bit_identical"]
     return 0 if kept else 1
 

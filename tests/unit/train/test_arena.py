@@ -238,6 +238,7 @@ def test_bfloat16_gradients_agree_with_float32_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a cold compiler on a busy machine took 285 s
 def test_compiled_step_repeats_its_own_bits_and_stays_near_eager(tmp_path: Path) -> None:
     module = arena(tmp_path, DEPTH=1)
     torch.use_deterministic_algorithms(True)
@@ -311,3 +312,13 @@ def test_load_arena_of_two_sources_keeps_them_apart(tmp_path: Path) -> None:
     first, second = arena(tmp_path, DEPTH=1), arena(tmp_path / "other", DEPTH=2)
     assert (first.DEPTH, second.DEPTH) == (1, 2)
     assert first.__name__ != second.__name__
+
+
+def test_examples_of_the_arena_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ARENA.parents[1] / "docs/arena.md").read_text(encoding="utf-8")
+    examples = [part.partition("```")[0] for part in page.split("```python\n")[1:]]
+    runnable = [example for example in examples if example.startswith("from ")]
+    assert len(runnable) == 2
+    monkeypatch.chdir(ARENA.parents[1])
+    for example in runnable:
+        exec(compile(example, "docs/arena.md", "exec"), {})
