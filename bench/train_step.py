@@ -5,8 +5,8 @@
 Each measurement is a fresh child process, plain and ours in turn, so that a busy neighbour hits both. Plain is what one
 writes first: autograd through the soft cap and F.cross_entropy, autograd through relu().square(), Muon in a loop over
 matrices, glibc's allocator as it comes. Ours is arena/train.py in a process prepared as the trainer prepares its own.
-Both use the same model code, initial weights, batches, fused AdamW and thread count. `cpu_ratio` compares CPU seconds: on
-a busy machine it is the steadier figure at one thread, while waiting threads spin in it at two. Kept in
+Both use the same model code, initial weights, batches, fused AdamW and thread count. `cpu_ratio` compares CPU seconds:
+on a busy machine it is the steadier figure at one thread, while waiting threads spin in it at two. Kept in
 bench/results/train_step_DTYPE.json. Exit code 1 if a promise fails.
 """
 

@@ -134,11 +134,12 @@ def test_load_of_a_state_with_other_names_or_shapes_is_refused(tmp_path: Path) -
         experiment.load_state_dict(state | {"model.embedding": torch.zeros(1)})
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rows", [2, 5])
-def test_loss_and_gradients_equal_those_of_plain_autograd_bit_for_bit(tmp_path: Path, rows: int) -> None:
+def test_loss_and_gradients_equal_those_of_plain_autograd_bit_for_bit(tmp_path: Path, rows: int, dtype: str) -> None:
     module = arena(tmp_path)
     module.LOSS_CHUNK = {"cpu": 48}  # a last chunk that is not whole
-    ours, plain = module.build(spec()), module.build(spec())
+    ours, plain = module.build(spec(dtype)), module.build(spec(dtype))
     perturb(ours)
     perturb(plain)
     batch = batches(rows=rows)[0]
@@ -146,7 +147,7 @@ def test_loss_and_gradients_equal_those_of_plain_autograd_bit_for_bit(tmp_path: 
 
     module.SquaredReLU = type("Plain", (), {"apply": staticmethod(lambda x: F.relu(x).square())})
     x_BTD = plain.model(batch[:, :-1], plain.masks(CONTEXT))
-    logits = module.SOFT_CAP * torch.tanh(F.linear(x_BTD, plain.model.head) / module.SOFT_CAP)
+    logits = module.SOFT_CAP * torch.tanh(module.linear(x_BTD, plain.model.head).float() / module.SOFT_CAP)
     expected = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].reshape(-1))
     expected.backward()
 
