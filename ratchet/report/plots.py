@@ -139,9 +139,9 @@ def _val_bpb(figure: Figure, facts: Facts) -> None:
     above.set_yticks([0, 1], ["byte n-gram", "this model"])
 
 
-def bpb_shares(facts: Facts, bins: int = 40) -> tuple[series.Array, series.Array, series.Array]:
-    """Bin edges [bins + 1] in bits per byte, and the share [bins] in % of the split's bytes that lies in documents of
-    each bin: under the model, under the n-gram model.
+def bpb_shares(facts: Facts) -> tuple[series.Array, series.Array, series.Array]:
+    """Edges [bins + 1] of 8 to 40 bins in bits per byte, more for more documents; then the share [bins], in %, of the
+    split's bytes that lies in documents of each bin: under the model, under the n-gram model.
 
     The range covers the middle 99 % of documents under both; those outside are counted in the outermost bins.
     """
@@ -151,6 +151,7 @@ def bpb_shares(facts: Facts, bins: int = 40) -> tuple[series.Array, series.Array
     low, high = np.quantile(np.concatenate(both), [0.005, 0.995])
     if not high > low:
         low, high = low - 0.5, high + 0.5
+    bins = min(40, max(8, round(2 * math.sqrt(len(table)))))
     edges = np.linspace(low, high, bins + 1)
     ours, theirs = (np.histogram(np.clip(values, low, high), edges, weights=lengths)[0] for values in both)
     return edges, 100 * ours / lengths.sum(), 100 * theirs / lengths.sum()

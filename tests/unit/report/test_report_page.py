@@ -182,7 +182,7 @@ def test_page_and_png_smallest_results_are_drawn(tmp_path: Path, steps: int, doc
 def test_pngs_are_the_same_bytes_whatever_the_users_style(result: Path) -> None:
     told = read(result)
     first = plots.draw(told, smoothing=0.05, dpi=60)
-    with mpl.rc_context({"font.size": 20, "axes.facecolor": "black", "lines.linewidth": 9}):
+    with mpl.rc_context({"xtick.labelsize": 30, "ytick.major.size": 20, "axes.facecolor": "black"}):
         assert plots.draw(told, smoothing=0.05, dpi=60) == first
     assert tuple(first) == plots.FILES
     for picture in first.values():
