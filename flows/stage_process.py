@@ -11,16 +11,23 @@ import os
 import re
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import psutil
 
 from ratchet.settings import child_environment
 
 GRACE_S = 10.0
 """From TERM to KILL: what a stage may take to commit a checkpoint."""
+
+KILLED_S = 5.0
+"""What the kernel may take to end a killed process on a machine under load."""
 
 LOGS = Path(".ratchet/logs")
 
@@ -120,21 +127,23 @@ def own_lines(seen: deque[str]) -> tuple[str, ...]:
 
 
 async def kill_group(child: asyncio.subprocess.Process) -> None:
-    """TERM to the child's process group, KILL to what is left of it after `GRACE_S`; returns when it is empty."""
-    if not _signal_group(child.pid, signal.SIGTERM):
-        return
-    for _ in range(int(GRACE_S / 0.05)):
-        if not _signal_group(child.pid, 0):
-            return
-        await asyncio.sleep(0.05)
-    _signal_group(child.pid, signal.SIGKILL)
+    """TERM to the child's process group, KILL to what is left of it after `GRACE_S`; returns when all are dead."""
+    for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, KILLED_S)):
+        until = time.monotonic() + patience_s
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        while lives(child.pid) and time.monotonic() < until:
+            await asyncio.sleep(0.05)
     await child.wait()
+    if child.stdout is not None:  # to its end, so that the event loop lets go of the pipe
+        with suppress(TimeoutError):
+            await asyncio.wait_for(child.stdout.read(), KILLED_S)
 
 
-def _signal_group(group: int, number: int) -> bool:
-    """Send a signal to a process group; False when nobody is in it any more."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
-        return False
-    return True
+def lives(group: int) -> bool:
+    """Whether a process of the group is more than a zombie; an orphan stays one where init reaps nothing."""
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError):
+            if process.info["status"] != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group:
+                return True
+    return False
