@@ -6,6 +6,7 @@ Refuses to know the environment variables and the settings: the caller passes de
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 import sys
@@ -40,20 +41,18 @@ def collect(
 
 
 def _git_state(root: Path, exclude: list[str]) -> dict[str, Any]:
-    where = [".", *exclude]
-    commit = _git(root, "rev-parse", "HEAD")
-    diff = _git(root, "diff", "--binary", "--no-ext-diff", "HEAD", "--", *where)
-    if commit is None or diff is None:
+    """Commit, and the hash of every changed or untracked file. `git diff` would rewrite the index; status does not."""
+    where = _git(root, "rev-parse", "HEAD", "--show-toplevel")
+    how = ("--porcelain", "-z", "--untracked-files=all", "--no-renames")
+    status = _git(root, "status", *how, "--", ".", *exclude)
+    if where is None or status is None:
         return {"commit": None, "dirty": None, "dirty_diff_sha256": None}
-    untracked = (_git(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *where) or b"").split(b"\0")
-    changed = hashlib.sha256(diff)
-    for name in sorted(filter(None, untracked)):
-        path = root / name.decode("utf-8", "surrogateescape")
-        changed.update(name + b"\0" + (file_digest(path) if path.is_file() else "").encode())
-    dirty = bool(diff or any(untracked))
-    return {
-        "commit": commit.decode().strip(), "dirty": dirty, "dirty_diff_sha256": changed.hexdigest() if dirty else None
-    }  # fmt: skip
+    commit, top = os.fsdecode(where).splitlines()
+    changed = hashlib.sha256()
+    for entry in sorted(filter(None, status.split(b"\0"))):
+        path = Path(top) / os.fsdecode(entry[3:])  # after its two letters and a blank
+        changed.update(entry + b"\0" + (file_digest(path) if path.is_file() else "").encode())
+    return {"commit": commit, "dirty": bool(status), "dirty_diff_sha256": changed.hexdigest() if status else None}
 
 
 def _git(root: Path, *arguments: str) -> bytes | None:

@@ -86,9 +86,9 @@ def matrix(toy: Toy, folder: Path, core: Core = REAL, *, every: int = 1) -> Iter
             yield act, ", ".join(sorted(differing))
 
 
-def caught(toy: Toy, folder: Path, core: Core = REAL) -> str:
+def caught(toy: Toy, folder: Path, core: Core = REAL, *, every: int = 1) -> str:
     """The first act of the matrix after which the mutant `core` differs; "" when the matrix does not see it."""
-    return next((act for act, wrong in matrix(toy, folder, core) if wrong), "")
+    return next((act for act, wrong in matrix(toy, folder, core, every=every) if wrong), "")
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_mutant_shared_generator_rebuilt_on_resume_is_caught(tmp_path: Path) -> 
         generator = random.Random(1)  # shared by all steps of one process
         return lambda seq, state: Outcome({"x": generator.random()}, {"x": state["x"]})
 
-    assert caught(Toy("shared", {"x": 0.0}, step_for, Budget(steps=4)), tmp_path)
+    assert caught(Toy("shared", {"x": 0.0}, step_for, Budget(steps=4)), tmp_path, every=5)
 
 
 class ZeroIsFalsy(Store):
@@ -181,7 +181,7 @@ class ZeroIsFalsy(Store):
 
 
 def test_mutant_zero_is_falsy_is_caught(tmp_path: Path) -> None:
-    assert caught(TOYS["climb"], tmp_path, Core(store=ZeroIsFalsy))
+    assert caught(TOYS["climb"], tmp_path, Core(store=ZeroIsFalsy), every=7)
 
 
 class TornLineStays(Ledger):
@@ -210,7 +210,7 @@ def test_mutant_budget_forgets_is_caught(tmp_path: Path) -> None:
     def forget(budget: Budget) -> Budget:
         return ForgettingBudget(tokens=budget.tokens)
 
-    assert caught(TOYS["document"], tmp_path, Core(budget=forget))
+    assert caught(TOYS["document"], tmp_path, Core(budget=forget), every=7)
 
 
 class HeadBeforeBlobs(Store):
@@ -237,7 +237,7 @@ def test_mutant_old_checkpoint_removed_before_the_new_one_is_good_is_caught(tmp_
     toy = Toy(
         "plain", {"x": 1}, lambda run: lambda seq, state: Outcome({"x": state["x"] * 3}, {}, _blob()), Budget(steps=4)
     )
-    assert caught(toy, tmp_path, Core(store=OldRemovedFirst))
+    assert caught(toy, tmp_path, Core(store=OldRemovedFirst), every=2)
 
 
 def _blob() -> dict[str, Callable[[Path], None]]:

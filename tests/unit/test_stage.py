@@ -74,6 +74,7 @@ def test_main_records_the_image_digest_of_the_settings(project: Path) -> None:
     assert json.loads((project / "data/copy/provenance.json").read_text())["image_digest"] == "sha256:abc"
 
 
+@pytest.mark.slow
 def test_main_records_the_threads_that_torch_computed_with(project: Path) -> None:
     main(project, "import torch; torch.set_num_threads(2)")
     facts = json.loads((project / "data/copy/provenance.json").read_text())

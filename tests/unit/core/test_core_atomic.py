@@ -55,7 +55,7 @@ def test_output_folder_replaces_the_old_one_on_success_and_keeps_it_on_error(tmp
         (temp / "sub" / "a").write_text("1")
     with pytest.raises(FileNotFoundError), atomic.output_folder(path) as temp:
         ((temp / "b").write_text("2"), Path("/no such file").read_text())
-    assert (path / "sub" / "a").read_text() == "1"
+    assert ((path / "sub" / "a").read_text(), names(tmp_path)) == ("1", ["out"])
     with atomic.output_folder(path) as temp:
         (temp / "c").write_text("3")
     assert (names(path), names(tmp_path)) == (["c"], ["out"])

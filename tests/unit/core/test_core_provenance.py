@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,9 @@ def test_collect_dirty_hash_follows_tracked_and_untracked_changes_but_not_ignore
         found = collect(repository)
         assert found["dirty"] is True
         seen.add(found["dirty_diff_sha256"])
-    assert len(seen) == 4
+    (repository / "new.py").rename(repository / "renamed.py")
+    seen.add(collect(repository)["dirty_diff_sha256"])
+    assert len(seen) == 5
     (repository / "data").mkdir()
     (repository / "data" / "big").write_text("ignored")
     assert collect(repository)["dirty_diff_sha256"] in seen
@@ -77,7 +80,7 @@ def test_collect_without_git_installed_has_no_commit(repository: Path, monkeypat
 
 
 def test_collect_changes_nothing_in_the_repository(repository: Path) -> None:
-    (repository / "constraints.txt").write_text("changed\n")
+    os.utime(repository / "constraints.txt", (1, 1))  # git would like to refresh its index now
     before = {path: path.stat().st_mtime_ns for path in repository.rglob("*")}
     collect(repository)
     assert {path: path.stat().st_mtime_ns for path in repository.rglob("*")} == before
