@@ -1,7 +1,7 @@
 # Ratchet's commands. Each does all the set-up that it needs on a fresh machine with Python 3.11+, git and make.
 SHELL := /bin/bash
 PYTHON ?= python3
-# For pip: a mirror, or the CPU build of torch, which is 3 GB smaller than the one that most indexes give on Linux:
+# For pip: a mirror, or an index with the CPU build of torch, which is 3 GB smaller than what Linux gets by default:
 #   make setup PIP_FLAGS='--extra-index-url ADDRESS'
 PIP_FLAGS ?=
 VENV := .venv
