@@ -2,7 +2,7 @@
 
 Both loops serve the same batches; they take turns in blocks of steps, so that a busy neighbour disturbs both.
 
-    python bench/trainer_overhead.py [--steps 20] [--blocks 5] [--depth 4]
+    python bench/trainer_overhead.py [--steps 20] [--blocks 5] [--depth 4] [--threads 0]
 
 Prints JSON: seconds per step of each, their ratio, and the share of the time that saving takes at the default interval.
 """
@@ -47,9 +47,9 @@ def made_up_split(folder: Path) -> PackedSplit:
     return PackedSplit.load(folder)
 
 
-def measure(steps: int, blocks: int, depth: int) -> dict[str, Any]:
+def measure(steps: int, blocks: int, depth: int, threads: int) -> dict[str, Any]:
     params = TrainParams.model_validate({"horizon": {"unit": "steps", "value": 10**6}, "stop_at": 10**6})
-    device = resolve_device("cpu")
+    device = resolve_device("cpu", threads)
     with tempfile.TemporaryDirectory() as temp, open_run("bench", {}, {}, runs=Path(temp)) as run:
         (Path(temp) / "pack").mkdir()
         plan = Plan(
@@ -94,8 +94,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=0, help="0 = as many as the cpuset allows")
     arguments = parser.parse_args()
-    print(json.dumps(measure(arguments.steps, arguments.blocks, arguments.depth), indent=2))
+    print(json.dumps(measure(arguments.steps, arguments.blocks, arguments.depth, arguments.threads), indent=2))
 
 
 if __name__ == "__main__":
