@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from ratchet.core.errors import InputError
+from ratchet.core.fingerprint import file_digest
 
 Pool = Literal["hashed", "train", "held_out"]
 """Which splits a document may go to: any, by its hash; train alone; validation or test, by its hash."""
@@ -68,24 +69,38 @@ def corpus_sha256(files: Iterable[CorpusFile]) -> str:
 
 
 def read_file(path: Path, name: str) -> CorpusFile:
-    """Size and sha256 of the file at `path`, under the name `name`. Streams."""
-    with path.open("rb") as file:
-        return CorpusFile(name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+    """Size and sha256 of the file at `path`, called `name`. Streams. Raises InputError when it cannot be read."""
+    try:
+        return CorpusFile(name, path.stat().st_size, file_digest(path))
+    except OSError as error:
+        do = "give yourself the right to read it, or leave it out of the folder"
+        raise InputError(path, f"cannot be read: {error.strerror}", do) from None
 
 
 def find_files(folder: Path, pattern: str, key: str) -> list[tuple[str, Path]]:
     """(name, path) of the files in `folder` that match the glob `pattern`, sorted by name, hidden ones left out.
 
-    `key`: the params key that named the folder, for the message. Raises InputError when there is none.
+    `key`: the params key that named the folder, for the message. Raises InputError when there is none, and for a link
+    that leads nowhere or a pipe: text that is missing must not go unsaid.
     """
     if not folder.is_dir():
         what = "is no folder" if folder.exists() else "does not exist"
         raise InputError(key, f"{str(folder)!r} {what}", f"set {key} to a folder")
-    named = ((path.relative_to(folder), path) for path in folder.glob(pattern) if path.is_file())
+    named = ((path.relative_to(folder), path) for path in folder.glob(pattern) if not path.is_dir())
     found = sorted((name.as_posix(), path) for name, path in named if not any(p.startswith(".") for p in name.parts))
+    for _, path in found:
+        _check_regular(path)
     if not found:
         raise InputError(key, f"no file in {str(folder)!r} matches {pattern!r}", "add files or change the glob")
     return found
+
+
+def _check_regular(path: Path) -> None:
+    if path.is_file():
+        return
+    broken = path.is_symlink()
+    what = f"is a link to a file that is not there ({path.readlink()})" if broken else "is no regular file"
+    raise InputError(path, what, "put the file there, or take the name out of the folder")
 
 
 def check_sha256(actual: str, pinned: str | None, key: str, what: str) -> None:
