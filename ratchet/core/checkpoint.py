@@ -19,6 +19,7 @@ from ratchet.core.fingerprint import digest, file_digest
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+RESTORE = "restore it or use another checkpoint"
 Blobs = Mapping[str, Callable[[Path], None]]
 """Name → writer of one file at the path it is given."""
 Resume = Literal["newest", "auto"]
@@ -37,12 +38,12 @@ def read_metadata(path: Path) -> dict[str, Any]:
         metadata: Any = json.loads(raw)
         version = metadata["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(file, f"no checkpoint manifest ({error})", "restore it or use another checkpoint") from None
+        raise InputError(file, f"no checkpoint manifest ({error})", RESTORE) from None
     if version != FORMAT:
         raise InputError(file, f"has format {version!r}, this Ratchet reads {FORMAT}", "use the Ratchet that wrote it")
     body = {key: value for key, value in metadata.items() if key != "sha256"}
     if metadata.get("sha256") != digest(body) or atomic.json_line(metadata, file).encode() != raw:
-        raise InputError(file, "does not match its own sha256", "restore it or use another checkpoint")
+        raise InputError(file, "does not match its own sha256", RESTORE)
     return metadata
 
 
@@ -50,6 +51,7 @@ class Store:
     """The checkpoints of one run under `folder`. Not for two writers: the run directory's lock sees to that.
 
     `labels` travel in every checkpoint and come back on load; `loop` and `fingerprint` must match on load.
+    `before_commit`: what must be on disk before the next commit counts; each is called once.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Store:
         self.labels: dict[str, Any] = dict(labels or {})
         self.seq: int | None = None
         self._known: dict[tuple[int, ...], str] = {}
+        self.before_commit: list[Callable[[], object]] = []
 
     def path(self, seq: int) -> Path:
         """The folder of checkpoint `seq`."""
@@ -121,12 +124,11 @@ class Store:
         """(seq, sha256 of its manifest) that HEAD commits; None without a HEAD. Raises InputError for a bad one."""
         try:
             words = self.head_file.read_text(encoding="ascii").split(" ")
-            seq, sha256 = int(words[0]), words[1]
+            return int(words[0]), words[1]
         except FileNotFoundError:
             return None  # killed before the first commit ended: a checkpoint that is there is complete all the same
         except (ValueError, IndexError):
             raise InputError(self.head_file, "names no checkpoint", "restore it or remove it") from None
-        return seq, sha256
 
     def commit(self, seq: int, state: Mapping[str, Any], blobs: Blobs, *, score: float | None = None) -> None:
         """Make `state` and `blobs` the checkpoint `seq`: durable and verified first, then HEAD, then the old ones go.
@@ -140,6 +142,8 @@ class Store:
             raise ValueError(f"checkpoint {seq} does not follow {self.seq}")
         files = self.path(self.seq or 0).glob("*")  # an inode that is in use cannot be another file's by now
         self._known = {key: self._known[key] for file in files if (key := _content_key(file)) in self._known}
+        while self.before_commit:
+            self.before_commit.pop()()
         with atomic.output_folder(self.path(seq)) as temp:
             for name, write in blobs.items():
                 write(temp / name)
@@ -178,11 +182,9 @@ class Store:
             file = path / name
             if not file.is_file() or file.stat().st_size != entry["bytes"]:
                 size = file.stat().st_size if file.is_file() else None
-                raise InputError(
-                    file, f"has {size} bytes, not {entry['bytes']}", "restore it or use another checkpoint"
-                )
+                raise InputError(file, f"has {size} bytes, not {entry['bytes']}", RESTORE)
             if hashes and self._hash(file) != entry["sha256"]:
-                raise InputError(file, "does not match its sha256", "restore it or use another checkpoint")
+                raise InputError(file, "does not match its sha256", RESTORE)
         return metadata
 
     def _hash(self, file: Path) -> str:

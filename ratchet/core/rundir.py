@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -53,15 +54,15 @@ class RunDirectory:
         self._lock = _take_lock(path)
         self._closed = threading.Event()
         threading.Thread(target=self._beat, daemon=True, name="heartbeat").start()
-        for mark in (path / "end.json", self.stop_file):
-            mark.unlink(missing_ok=True)
+        self.stop_file.unlink(missing_ok=True)
         self.ledger = Ledger(path / "ledger.jsonl")
         self.store = Store(
             path, keep_last, keep_best=keep_best, resume=resume, loop=self.loop, fingerprint=self.fingerprint
         )
+        self.store.before_commit.append(lambda: (path / "end.json").unlink(missing_ok=True))
 
     def end(self, state: Literal["finished", "stopped"], why: str) -> None:
-        """Mark the run: `finished` has reached its horizon, `stopped` can go on. Opening it takes the mark away."""
+        """Mark the run: `finished` has reached its horizon, `stopped` can go on. The next commit removes the mark."""
         atomic.write_json(self.path / "end.json", {"state": state, "why": why})
 
     def close(self) -> None:
@@ -90,7 +91,8 @@ def open_run(
 
     `run` names a run that must continue: a difference raises InputError with the keys, old → new, and the ways out;
     `adopt_code` accepts changed code, `allow_inexact` another device kind, capability, thread count or dtype; both are
-    recorded. `portable` is recorded, never compared. Raises InputError with the owner's pid when a process holds it.
+    recorded with the next commit, so that a run whose state then does not fit stays what it was. `portable` is
+    recorded, never compared. Raises InputError with the owner's pid when a process holds it.
     """
     identity = atomic.plain(identity, loop)
     record: dict[str, Any] = {"loop": loop, "identity": identity, "adopted": [], "inexact": []}
@@ -106,7 +108,11 @@ def open_run(
         _say_fresh(loop, {path: differences(old["identity"], identity) for path, old in known.items()})
     path.mkdir(parents=True, exist_ok=True)
     opened = RunDirectory(path, resume=resume, keep_last=keep_last, keep_best=keep_best)
-    atomic.write_json(path / "identity.json", record | {"portable": dict(portable)})
+    write = partial(atomic.write_json, path / "identity.json", record | {"portable": dict(portable)})
+    if run and not same:
+        opened.store.before_commit.append(write)
+    else:
+        write()
     return opened
 
 

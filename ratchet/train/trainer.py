@@ -137,7 +137,7 @@ class Training:
         """Why to end before the stop step, or ""."""
         if self._interruption.received:
             return self._interruption.received.name
-        return "a stop was asked for" if self.run.stop_file.exists() else ""
+        return "`ratchet stop`" if self.run.stop_file.exists() else ""
 
     def finish(self, state: State) -> None:
         """After the last commit: bring the mirror up to date. Raises InputError when the run is past its stop step."""
@@ -325,6 +325,7 @@ class Training:
     def _refuse_divergence(self, step: int, loss: float, metrics: Mapping[str, float], recent: Sequence[float]) -> None:
         if why := diverged(loss, metrics, recent, self.params.explode_ratio):
             kept = self.run.store.seq or 0
+            self.run.end("stopped", f"diverged at step {step}: {why}")
             raise InputError(
                 f"train, step {step}",
                 f"the training has diverged: {why}",

@@ -21,6 +21,7 @@ from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.core.fingerprint import tree_digest
+from ratchet.core.rundir import list_runs
 from ratchet.settings import child_environment
 from ratchet.stage import guarded
 from ratchet.train import progress, training_state
@@ -226,7 +227,9 @@ def test_train_signalled_saves_its_step_and_exits_by_convention(
     assert trained(project, tmp_path) == unbroken
 
 
-def test_train_stop_file_ends_it_like_a_signal(project: Path, tmp_path: Path, unbroken: dict[str, str]) -> None:
+def test_train_stop_file_ends_it_like_a_signal(
+    project: Path, tmp_path: Path, unbroken: dict[str, str], capfd: Any
+) -> None:
     def ask() -> None:
         (next((tmp_path / "runs" / "train").iterdir()) / "stop").touch()
 
@@ -235,6 +238,7 @@ def test_train_stop_file_ends_it_like_a_signal(project: Path, tmp_path: Path, un
         launch(project, tmp_path)
 
     assert in_child(body) == 143
+    assert "train: stopped by `ratchet stop` after step 3 of 10, which is saved in" in capfd.readouterr().err
     assert not (tmp_path / "model").exists()
     assert trained(project, tmp_path) == unbroken
 
@@ -290,6 +294,25 @@ def test_train_explicit_resume_refuses_changes_unless_the_code_is_adopted(
     assert in_child(lambda: launch(edited, tmp_path, settings={"resume_run": run, "adopt_code": True})) == 0
     assert "continues" in capfd.readouterr().err
     assert (tmp_path / "metrics.json").exists()
+
+
+def test_train_adopted_arena_that_does_not_fit_leaves_the_run_to_its_old_code(
+    project: Path, tmp_path: Path, unbroken: dict[str, str], capfd: Any
+) -> None:
+    trained(project, tmp_path, stop_at=6)
+    (run,) = list_runs(tmp_path / "runs")
+    unfit = edit_arena(project, tmp_path / "unfit", UNFIT)
+    assert in_child(lambda: launch(unfit, tmp_path, settings={"resume_run": run.path, "adopt_code": True})) == 2
+    assert "does not fit the arena" in capfd.readouterr().err
+    assert list_runs(tmp_path / "runs")[0]._replace(age_s=run.age_s) == run
+    assert in_child(lambda: launch(project, tmp_path, settings={"resume_run": run.path})) == 0
+    assert results(tmp_path) == unbroken
+
+
+UNFIT = """
+_load = Experiment.load_state_dict
+Experiment.load_state_dict = lambda self, state: _load(self, {k: v for k, v in state.items() if "head" not in k})
+"""
 
 
 def _after_step(step: int, action: Callable[[], None]) -> None:

@@ -148,11 +148,30 @@ def test_open_run_adopt_code_continues_records_both_hashes_and_only_takes_code(t
         assert run.store.load() is None
 
 
+def test_open_run_adopted_identity_is_not_recorded_before_the_run_has_gone_on(tmp_path: Path) -> None:
+    """What a step raises before the first commit (an arena that does not fit) leaves the run to its old code."""
+    path = made(tmp_path, end="stopped")
+    before = (path / "identity.json").read_bytes()
+
+    def failing(seq: int, state: dict[str, Any]) -> Outcome:
+        raise InputError("arena", "does not fit", "mend it")
+
+    adopting = open_run("toy", changed(code__arena="c9"), {}, runs=tmp_path, run=path, adopt_code=True)
+    with adopting as run, pytest.raises(InputError, match="does not fit"):
+        drive({}, failing, store=run.store, ledger=run.ledger, budget=Budget(steps=9))
+    assert (path / "identity.json").read_bytes() == before
+    assert inspect(path).why == "because"
+    with open_run("toy", IDENTITY, {}, runs=tmp_path) as run:
+        assert run.path == path
+        counted(run, 5)
+
+
 @pytest.mark.parametrize("kind", ["threads", "device kind", "dtype"])
 def test_open_run_allow_inexact_continues_and_marks_the_run(kind: str, tmp_path: Path) -> None:
     path = made(tmp_path)
     with open_run("toy", CHANGES[kind], {}, runs=tmp_path, run=path, allow_inexact=True) as run:
         assert run.store.load() == (3, {"x": 3})
+        counted(run, 4)
     marks = json.loads((path / "identity.json").read_text())["inexact"]
     assert [(mark["seq"], mark["old"] != mark["new"]) for mark in marks] == [(3, True)]
 
@@ -176,8 +195,8 @@ def test_open_run_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_open_run_two_runs_of_one_identity_takes_the_one_opened_last(tmp_path: Path) -> None:
     old, new = made(tmp_path), made(tmp_path, changed(code__arena="c9"), steps=1)
-    with open_run("toy", changed(code__arena="c9"), {}, runs=tmp_path, run=old, adopt_code=True):
-        pass
+    with open_run("toy", changed(code__arena="c9"), {}, runs=tmp_path, run=old, adopt_code=True) as run:
+        counted(run, 4)
     for last in (old, new):
         os.utime(last / "identity.json")
         with open_run("toy", changed(code__arena="c9"), {}, runs=tmp_path) as run:
@@ -304,9 +323,12 @@ def test_list_runs_changes_nothing_and_survives_no_runs_folder(tmp_path: Path) -
     assert list_runs(tmp_path / "none") == []
 
 
-def test_open_run_takes_the_end_mark_and_an_old_stop_request_away(tmp_path: Path) -> None:
+def test_open_run_takes_an_old_stop_request_away_and_the_first_commit_the_end_mark(tmp_path: Path) -> None:
     path = made(tmp_path, end="finished")
     request_stop(path)
+    with open_run("toy", IDENTITY, {}, runs=tmp_path) as run:
+        counted(run, 3)
+    assert inspect(path).state == "finished"
     with open_run("toy", IDENTITY, {}, runs=tmp_path) as run:
         counted(run, 4)
     assert (inspect(path).state, inspect(path).seq) == ("resumable", 4)

@@ -11,6 +11,7 @@ import pytest
 from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
+from ratchet.core.rundir import list_runs
 from ratchet.tables import history, metrics, timing
 from ratchet.train import progress
 from ratchet.train.clock import Clock
@@ -69,6 +70,9 @@ def test_train_diverging_stops_with_the_step_named_and_keeps_the_last_good_check
     assert said in error
     assert newest_state(where)["step"] == step - 1
     assert not (where / "model").exists()
+    (run,) = list_runs(where / "runs")
+    assert run.state == "stopped"
+    assert run.why.startswith(f"diverged at step {step}: ")
 
 
 def test_train_stop_beyond_the_horizon_is_refused(project: Path, tmp_path: Path, capfd: Any) -> None:
@@ -80,6 +84,8 @@ def test_train_stop_before_the_run_is_refused(project: Path, tmp_path: Path, cap
     trained(project, tmp_path)
     assert in_child(lambda: launch(project, tmp_path, stop_at=5)) == 2
     assert "is at step 10, beyond train.stop_at = 5" in capfd.readouterr().err
+    (run,) = list_runs(tmp_path / "runs")
+    assert (run.state, run.why) == ("finished", "step 10 of 10")
 
 
 def test_train_constant_schedule_may_go_beyond_its_horizon(edited: Callable[[str], Path], tmp_path: Path) -> None:
