@@ -24,6 +24,7 @@ import httpx
 
 from ratchet.core import atomic
 from ratchet.core.errors import InfrastructureError, InputError
+from ratchet.core.fingerprint import file_digest
 from ratchet.data.transfer import Offer, RefusedError, TryAgainError, read_offer, wait_before_retry
 
 PROGRESS_BYTES = 1 << 20
@@ -130,7 +131,7 @@ class _Fetch:
         path = self.downloads.folder / "objects" / known["sha256"]
         if not path.exists() or (self.wanted.sha256 or known["sha256"]) != known["sha256"]:
             return None
-        if path.stat().st_size != known["size"] or file_sha256(path) != known["sha256"]:
+        if path.stat().st_size != known["size"] or file_digest(path) != known["sha256"]:
             path.unlink()
             return None
         return Fetched(self.wanted.name, path, known["size"], known["sha256"], known["revision"])
@@ -208,7 +209,7 @@ class _Fetch:
             if size > offer.size:
                 self._discard()
             raise TryAgainError(f"gave {size:,} bytes where {offer.size:,} were announced")
-        digest = file_sha256(self.part)
+        digest = file_digest(self.part)
         expected = self.wanted.sha256 or offer.sha256
         if expected and digest != expected:
             self._refuse_digest(digest, expected)
@@ -251,12 +252,6 @@ class _Fetch:
     def _discard(self) -> None:
         self.part.unlink(missing_ok=True)
         self.state.unlink(missing_ok=True)
-
-
-def file_sha256(path: Path) -> str:
-    """The sha256 of a file's bytes, streamed."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import pandas as pd
 from pandera.pandas import DataFrameSchema
 
 from ratchet.core.errors import InputError
+from ratchet.core.fingerprint import flatten
 from ratchet.tables.conform import conform
 
 
@@ -39,15 +40,6 @@ def check(value: Any, schema: DataFrameSchema, where: Path | str, *, do: str) ->
     frame = pd.DataFrame({key: pd.Series([leaf], dtype=object) for key, leaf in flatten(value).items()})
     conform(frame, schema, where, rows=lambda _: "", do=do, noun="key")
     return dict(value)
-
-
-def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` → `{"a.b": 1}`; lists and empty objects stay whole."""
-    flat: dict[str, Any] = {}
-    for key, leaf in value.items():
-        dotted = f"{prefix}{key}"
-        flat |= flatten(leaf, f"{dotted}.") if isinstance(leaf, Mapping) and leaf else {dotted: leaf}
-    return flat
 
 
 class _NoJsonError(Exception):

@@ -10,7 +10,8 @@ import made_result
 import pytest
 
 from ratchet.core.errors import InputError
-from ratchet.tables import metrics, provenance, records, timing
+from ratchet.core.fingerprint import flatten
+from ratchet.tables import metrics, provenance, timing
 
 
 @pytest.fixture(scope="module")
@@ -108,5 +109,5 @@ def test_provenance_dirty_as_a_number_is_refused(tmp_path: Path) -> None:
 
 
 def test_flatten_nested_keys_are_dotted_and_lists_stay() -> None:
-    flat = records.flatten({"a": {"b": 1, "c": {"d": []}}, "e": {}})
+    flat = flatten({"a": {"b": 1, "c": {"d": []}}, "e": {}})
     assert flat == {"a.b": 1, "a.c.d": [], "e": {}}
