@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -35,7 +37,7 @@ QUIET_TOOLS = {
 class Settings(BaseSettings):
     """One process' settings. Fields: where it runs, who it talks to, how much it says."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:INDEX or mps; auto takes cuda when there is one")
     threads: int = Field(0, ge=0, description="CPU threads for torch; 0 = as many as the cpuset allows")
@@ -63,25 +65,32 @@ class Settings(BaseSettings):
     download_attempts: int = Field(6, ge=1, description="tries in a row without progress before a fetch gives up")
     image_digest: str | None = Field(None, description="digest of the container image this runs in, for provenance")
     download_backoff_s: float = Field(1.0, ge=0, description="first wait between two tries, s; doubles, at most 60 s")
+    env_file: Path = Field(Path(".env"), description="file with more of these; copies read the project's")
 
 
 @cache
 def settings() -> Settings:
     """This process' settings. Raises InputError naming the variable when one is wrong or unknown."""
-    known = [PREFIX + name.upper() for name in Settings.model_fields]
-    for name in sorted(os.environ):
-        if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name.removeprefix(PREFIX), [k.removeprefix(PREFIX) for k in known], n=1)
-            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"unset it; there are {', '.join(known)}"
-            raise InputError("environment", f"unknown setting {name}", hint)  # its value may be a secret
+    file = os.environ.get("RATCHET_ENV_FILE", ".env")
+    _refuse_unknown(os.environ, "environment")
+    _refuse_unknown([name.upper() for name in dotenv_values(file)], file)
     try:
-        return Settings()  # pyright: ignore[reportCallIssue]  (every field has a default)
+        return Settings(_env_file=file)  # pyright: ignore[reportCallIssue]  (every field has a default)
     except ValidationError as error:
         first = error.errors()[0]
         name = PREFIX + str(first["loc"][0]).upper().removeprefix(PREFIX)
         raise InputError(
             "environment", f"{name}={first['input']!r}: {first['msg'].lower()}", f"change or unset {name}"
         ) from None
+
+
+def _refuse_unknown(names: Iterable[str], where: str) -> None:
+    known = [PREFIX + name.upper() for name in Settings.model_fields]
+    for name in sorted(names):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), [k.removeprefix(PREFIX) for k in known], n=1)
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"unset it; there are {', '.join(known)}"
+            raise InputError(where, f"unknown setting {name}", hint)  # its value may be a secret
 
 
 def child_environment(**more: str) -> dict[str, str]:

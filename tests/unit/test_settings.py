@@ -36,6 +36,25 @@ def test_settings_environment_wins_over_env_file_over_default(monkeypatch: pytes
     assert (settings().threads, settings().wandb) == (5, "disabled")
 
 
+def test_settings_unknown_name_in_the_env_file_is_refused_without_its_value() -> None:
+    Path(".env").write_text("HF_TOKEN=secret-1\nRATCHET_THREDS=secret-2\n")
+    with pytest.raises(InputError, match="unknown setting RATCHET_THREDS; did you mean RATCHET_THREADS") as caught:
+        settings()
+    assert str(caught.value).startswith(".env: ")
+    assert "secret" not in str(caught.value)
+
+
+def test_settings_env_file_elsewhere_is_read_and_its_token_stays_hidden(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("project") / ".env"
+    file.write_text("HF_TOKEN=secret-1\nRATCHET_THREADS=3\n")
+    monkeypatch.setenv("RATCHET_ENV_FILE", str(file))
+    assert settings().threads == 3
+    assert settings().hub_token is not None
+    assert "secret-1" not in repr(settings())
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
