@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -60,17 +60,25 @@ app.add_typer(runs_app, name="runs")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
 Profile = Annotated[str | None, typer.Option("--profile", "-p", help="A file of profiles/, without .yaml.")]
+Override = Annotated[
+    list[str] | None, typer.Option("--set", "-S", metavar="KEY=VALUE", help="Change one parameter, in a copy.")
+]
+Resume = Annotated[
+    Literal["newest", "auto"] | None,
+    typer.Option(
+        "--resume", help="auto: a damaged newest checkpoint gives way to the one before; newest: it is an error."
+    ),
+]
 
 
 @app.command()
 def run(
     profile: Profile = None,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", "-S", metavar="KEY=VALUE", help="Change one parameter.")
-    ] = None,
+    override: Override = None,
     first: Annotated[str | None, typer.Option("--from", metavar="STAGE", help="This stage and those below.")] = None,
     last: Annotated[str | None, typer.Option("--until", metavar="STAGE", help="This stage and those above.")] = None,
     force: Annotated[list[str] | None, typer.Option(metavar="STAGE", help="Run it, changed or not.")] = None,
+    resume: Resume = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why; run nothing.")] = False,
 ) -> None:
     """Run what has changed, as a Prefect flow; say "up to date" when nothing has.
@@ -86,7 +94,8 @@ def run(
     """
     from ratchet.commands import pipeline
 
-    pipeline.run(profile=profile, overrides=override or [], first=first, last=last, force=force or [], dry_run=dry_run)
+    choice = pipeline.Choice(first=first, last=last, force=tuple(force or ()))
+    pipeline.run(choice, profile=profile, overrides=override or [], resume=resume, dry_run=dry_run)
 
 
 @app.command()
@@ -102,14 +111,16 @@ def logs(
     name: Annotated[str, typer.Argument(metavar="RUN", help="A stage, or a run as `ratchet runs ls` names it.")],
     count: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines from the end.")] = 40,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    profile: Profile = None,
+    override: Override = None,
 ) -> None:
-    """Print the end of a stage's or a run's log.
+    """Print the end of a stage's or a run's log; with --profile or -S of a stage in that copy.
 
     ratchet logs train --follow
     """
     from ratchet.commands import runs
 
-    runs.logs(name, count=count, follow=follow)
+    runs.logs(name, count=count, follow=follow, profile=profile, overrides=override or [])
 
 
 @app.command()
@@ -132,17 +143,23 @@ def resume(
         bool,
         typer.Option("--allow-inexact", help="Accept another device kind, dtype or thread count; the run is marked."),
     ] = False,
+    resume: Resume = None,
+    profile: Profile = None,
+    override: Override = None,
 ) -> None:
     """Continue one run. A change since it started is refused, with the keys, old and new.
 
-    A plain `ratchet run` continues a run too, when nothing has changed; otherwise it starts a fresh one.
+    A plain `ratchet run` continues a run too, when nothing has changed; otherwise it starts a fresh one. A run of a
+    copy is continued there: name the same --profile and -S.
 
       ratchet resume train
       ratchet resume train/3f2a91c0d4e5b677 --adopt-code
+      ratchet resume train --profile smoke --resume auto
     """
     from ratchet.commands import pipeline
 
-    pipeline.resume(name, adopt_code=adopt_code, allow_inexact=allow_inexact)
+    accepted = pipeline.Accepted(resume=resume, adopt_code=adopt_code, allow_inexact=allow_inexact)
+    pipeline.resume(name, accepted, profile=profile, overrides=override or [])
 
 
 @app.command()

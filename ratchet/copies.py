@@ -147,11 +147,12 @@ def _products(project: Path) -> tuple[str, ...]:
 def _synchronise(project: Path, copy: Path, *, keep: Sequence[str]) -> None:
     """Make the copy's files those of the project, but params.yaml and `keep`; equal ones stay as they are."""
     own = {str(params_file.PARAMS_FILE)}
+    secret = ".env"  # its place is handed to the stages instead
 
     def is_ours(name: str) -> bool:
         return name not in own and not any(name == path or name.startswith(f"{path}/") for path in keep)
 
-    wanted = {name for name in _files(project) if is_ours(name)}
+    wanted = {name for name in _files(project) if is_ours(name) and name != secret}
     for name in {name for name in _files(copy) if is_ours(name)} - wanted:
         (copy / name).unlink()
     for name in wanted:

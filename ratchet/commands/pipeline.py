@@ -8,35 +8,56 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ratchet.commands.project import REPORT, ago, enter_copy, enter_project, print_json, print_table, say_next
 from ratchet.commands.runs import describe, find_run
 from ratchet.copies import copies
+from ratchet.core.checkpoint import Resume
 from ratchet.core.errors import InputError
 from ratchet.core.rundir import list_runs
 from ratchet.dag import Dag, Node, read_dag
 from ratchet.settings import child_environment, settings
 
 
-def run(
-    *, profile: str | None, overrides: Sequence[str], first: str | None, last: str | None, force: Sequence[str],
-    dry_run: bool,
-) -> None:  # fmt: skip
+class Choice(NamedTuple):
+    """Which stages of the pipeline a flow looks at."""
+
+    first: str | None = None
+    last: str | None = None
+    force: tuple[str, ...] = ()
+
+    def options(self) -> list[str]:
+        """As options of `python -m flows.pipeline`."""
+        ends = [part for name, value in (("--from", self.first), ("--until", self.last)) if value
+                for part in (name, value)]  # fmt: skip
+        return [*ends, *(part for name in self.force for part in ("--force", name))]
+
+
+class Accepted(NamedTuple):
+    """What a resumed run may differ in from the one that was interrupted."""
+
+    resume: Resume | None = None
+    adopt_code: bool = False
+    allow_inexact: bool = False
+
+
+def run(choice: Choice, *, profile: str | None, overrides: Sequence[str], resume: Resume | None, dry_run: bool) -> None:
     """Bring the pipeline up to date: here, or in a copy when there is a profile or an override."""
     project = enter_project()
+    shared = shared_places(project)
     if profile is not None or overrides:
         enter_copy(project, profile, overrides)
     dag = read_dag(Path.cwd())
-    chosen = dag.chosen(first=first, last=last)
-    stale = dag.stale(chosen, forced=[dag[name].name for name in force])
+    chosen = dag.chosen(first=choice.first, last=choice.last)
+    stale = dag.stale(chosen, forced=[dag[name].name for name in choice.force])
     if dry_run:
         _print_plan(chosen, stale)
     elif not stale:
         print(f"up to date: {', '.join(node.name for node in chosen)}")
         _print_results()
     else:
-        start_flow(project, first=first, last=last, force=force)
+        start_flow(choice, {**shared, **({"RATCHET_RESUME": resume} if resume else {})})
 
 
 def _print_plan(chosen: Sequence[Node], stale: Mapping[str, Sequence[str]]) -> None:
@@ -61,39 +82,48 @@ def _print_results() -> None:
     say_next("ratchet report --open")
 
 
-def start_flow(
-    project: Path, *, first: str | None = None, last: str | None = None, force: Sequence[str] = (), **variables: str
-) -> NoReturn:
+def shared_places(project: Path) -> dict[str, str]:
+    """What a copy shares with its project, as variables for the stages; call before a copy is entered.
+
+    One cache of downloads; one folder of runs, so that every command sees every run and none goes with its copy; and
+    the project's .env, which is in no copy because it may hold a secret.
+    """
+    here = settings()
+    places = {"RATCHET_DOWNLOADS": here.downloads, "RATCHET_RUNS": here.runs, "RATCHET_ENV_FILE": here.env_file}
+    return {name: str((project / path).resolve()) for name, path in places.items()}
+
+
+def start_flow(choice: Choice, variables: Mapping[str, str]) -> NoReturn:
     """Become the flow, in the working directory: signals and exit code are then its own.
 
     `variables`: of the environment, for the stages.
     """
-    command = [sys.executable, "-m", "flows.pipeline"]
-    command += ["--from", first] if first else []
-    command += ["--until", last] if last else []
-    for name in force:
-        command += ["--force", name]
     sys.stdout.flush()
-    downloads = str((project / settings().downloads).resolve())  # one cache for the project and its copies
-    os.execve(sys.executable, command, child_environment(**{"RATCHET_DOWNLOADS": downloads, **variables}))
+    command = [sys.executable, "-m", "flows.pipeline", *choice.options()]
+    os.execve(sys.executable, command, child_environment(**variables))
 
 
-def resume(name: str, *, adopt_code: bool, allow_inexact: bool) -> None:
+def resume(name: str, accepted: Accepted, *, profile: str | None, overrides: Sequence[str]) -> None:
     """Continue the run `name` by running its stage; refused when something but portable keys differs."""
     project = enter_project()
+    shared = shared_places(project)
     found = find_run(name, settings().runs)
-    if not found.resumable:
-        raise InputError(found.path, f"cannot be resumed: {found.state}, {found.why}", "see `ratchet status`")
-    dag = read_dag(project)
+    give_way = found.state == "damaged" and accepted.resume == "auto"
+    if not found.resumable and not give_way:
+        do = "add `--resume auto`" if found.state == "damaged" else "see `ratchet status`"
+        raise InputError(found.path, f"cannot be resumed: {found.state}, {found.why}", do)
+    if profile is not None or overrides:
+        enter_copy(project, profile, overrides)
+    dag = read_dag(Path.cwd())
     node = dag[found.loop]
     stale = dag.stale(dag.nodes)
-    start_flow(
-        project,
-        force=() if node.name in stale else (node.name,),
-        RATCHET_RESUME_RUN=str(found.path),
-        RATCHET_ADOPT_CODE=str(adopt_code).lower(),
-        RATCHET_ALLOW_INEXACT=str(allow_inexact).lower(),
-    )
+    variables = {
+        "RATCHET_RESUME_RUN": str((project / found.path).resolve()),
+        "RATCHET_ADOPT_CODE": str(accepted.adopt_code).lower(),
+        "RATCHET_ALLOW_INEXACT": str(accepted.allow_inexact).lower(),
+        **({"RATCHET_RESUME": accepted.resume} if accepted.resume else {}),
+    }
+    start_flow(Choice(force=() if node.name in stale else (node.name,)), {**shared, **variables})
 
 
 def status(*, as_json: bool) -> None:

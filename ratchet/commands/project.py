@@ -43,6 +43,19 @@ def enter_copy(project: Path, profile: str | None, overrides: Sequence[str]) -> 
     return copy
 
 
+def find_copy(project: Path, profile: str | None, overrides: Sequence[str]) -> Path:
+    """The folder where this profile and these overrides run, as it is now; `project` without any. Raises InputError."""
+    from ratchet.copies import COPIES, name_of
+
+    if profile is None and not overrides:
+        return project
+    copy = project / COPIES / name_of(profile, overrides)
+    if not copy.is_dir():
+        again = " ".join([*([f"--profile {profile}"] if profile else []), *(f"-S {text}" for text in overrides)])
+        raise InputError(copy.relative_to(project), "no such copy yet", f"type `ratchet run {again}`")
+    return copy
+
+
 def _first_comment(path: Path) -> str:
     """The first line of a profile, which says what it is for and how long it takes."""
     if not path.is_file():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ratchet.commands.project import ago, enter_project, print_json, print_table, say_next
+from ratchet.commands.project import ago, enter_project, find_copy, print_json, print_table, say_next
 from ratchet.core import rundir
 from ratchet.core.errors import InputError
 from ratchet.core.rundir import RunInfo
@@ -24,7 +24,8 @@ def find_run(name: str, runs: Path) -> RunInfo:
     """
     there = rundir.list_runs(runs)
     wanted = name.rstrip("/")
-    by_path = [run for run in there if wanted in (str(run.path), f"{run.loop}/{run.fingerprint}")]
+    by_path = [run for run in there
+               if wanted in (str(run.path), str(run.path.resolve()), f"{run.loop}/{run.fingerprint}")]  # fmt: skip
     by_loop = [run for run in there if run.loop == wanted][:1]
     by_start = [run for run in there if run.fingerprint.startswith(wanted)]
     for found in (by_path, by_loop, by_start):
@@ -100,10 +101,10 @@ def stop(name: str | None) -> None:
     say_next(f"ratchet resume {run.loop}/{run.fingerprint}")
 
 
-def logs(name: str, *, count: int, follow: bool) -> None:
+def logs(name: str, *, count: int, follow: bool, profile: str | None, overrides: Sequence[str]) -> None:
     """The last `count` lines of a stage's or a run's log, and with `follow` what comes after, until Ctrl-C."""
-    enter_project()
-    path = log_of(name)
+    project = enter_project()
+    path = log_of(name, find_copy(project, profile, overrides))
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file.readlines()[-count:]:
             sys.stdout.write(line)
@@ -117,9 +118,10 @@ def logs(name: str, *, count: int, follow: bool) -> None:
                 time.sleep(0.3)
 
 
-def log_of(name: str) -> Path:
-    """The log that `name` means: of the last flow run of a stage, else of a run. Raises InputError."""
-    stage = STAGE_LOGS / f"{name}.log"
+def log_of(name: str, where: Path) -> Path:
+    """The log that `name` means: of the last flow run of a stage in `where`, the project or a copy of it, else of a
+    run. Raises InputError."""
+    stage = where / STAGE_LOGS / f"{name}.log"
     if stage.is_file():
         return stage
     run = find_run(name, settings().runs)

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ratchet.commands.project import REPORT, enter_copy, enter_project, print_json, print_table, say_next
+from ratchet.commands.project import REPORT, enter_project, find_copy, print_json, print_table, say_next
 from ratchet.core.errors import InputError, RatchetError
 from ratchet.params import PARAMS_FILE
 
@@ -47,9 +47,7 @@ def init(*, text: Path | None, parquet: Path | None, options: Mapping[str, str |
 def report(*, profile: str | None, open_it: bool) -> None:
     """Say where the report is, and with `open_it` show it in the browser. Raises InputError when there is none."""
     project = enter_project()
-    if profile is not None:
-        enter_copy(project, profile, ())
-    path = REPORT.resolve()
+    path = find_copy(project, profile, ()) / REPORT
     if not path.is_file():
         raise InputError(REPORT, "no report yet", f"type `ratchet run{f' --profile {profile}' if profile else ''}`")
     print(path)

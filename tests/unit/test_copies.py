@@ -55,6 +55,7 @@ def test_copy_takes_uncommitted_changes_shares_the_cache_and_leaves_the_project_
     toy.write("work.py", (toy.root / "work.py").read_text() + "# uncommitted\n")
     toy.write("новое ü.txt", "untracked")
     toy.write("ignored.log", "x")
+    toy.write(".env", "HF_TOKEN=secret")
     toy.write(".gitignore", (toy.root / ".gitignore").read_text() + "*.log\n")
     (toy.root / "profiles/seven.yaml").rename(toy.root / "profiles/eight.yaml")
     before = snapshot(toy.root)
@@ -65,6 +66,7 @@ def test_copy_takes_uncommitted_changes_shares_the_cache_and_leaves_the_project_
     assert (copy / "work.py").read_bytes() == (toy.root / "work.py").read_bytes()
     assert (copy / "новое ü.txt").read_text() == "untracked"
     assert not (copy / "ignored.log").exists()
+    assert not (copy / ".env").exists(), "ignored by git or not, a secret is in no copy"
     assert read_document(copy / "params.yaml")["a"] == {"number": 7}
     assert read_document(copy / "params.yaml")["right"] == {"x": 1}
     assert (copy / "out/a").read_text() == "1", "the outputs of the project's lock come from its cache"
