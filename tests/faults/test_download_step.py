@@ -272,7 +272,9 @@ def run_on_tiny_disk(project: Path, folder: str, **more: str) -> subprocess.Comp
     )
 
 
-may_mount = pytest.mark.skipif(not _may_mount(), reason="this machine lets no one mount a file system of their own")
+may_mount = pytest.mark.skipif(
+    not _may_mount(), reason="this machine does not let a process mount a file system of its own"
+)
 
 
 @may_mount

@@ -146,7 +146,9 @@ def _may_mount() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
-may_mount = pytest.mark.skipif(not _may_mount(), reason="this machine lets no one mount a file system of their own")
+may_mount = pytest.mark.skipif(
+    not _may_mount(), reason="this machine does not let a process mount a file system of its own"
+)
 
 
 def outputs(stage: str) -> list[str]:
