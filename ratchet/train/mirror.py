@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import struct
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,9 @@ CHUNK = struct.Struct("<IHB")  # checksum, length, kind
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 INIT_SECONDS = 30.0
+FINISH_SECONDS = 60.0
+PATIENCE_SECONDS = 5.0
+"""W&B keeps the first limit itself; if even that hangs, the thread it ends in is left behind after the second."""
 WRITER_SECONDS = 15.0
 
 
@@ -73,14 +77,25 @@ class Mirror:
             self._give_up(error)
 
     def close(self, exit_code: int = 0) -> None:
-        """End the process' part of the run; W&B writes out what it holds."""
-        if self._broken or self._run is None:
+        """End the process' part of the run; W&B writes out what it holds, for `FINISH_SECONDS` and no longer."""
+        run, self._run = self._run, None
+        if self._broken or run is None:
             return
-        try:
-            self._run.finish(exit_code=exit_code)
-        except Exception as error:  # noqa: BLE001  (the same boundary)
+        failure: list[Exception] = []
+
+        def finish() -> None:
+            try:
+                run.finish(exit_code=exit_code)
+            except Exception as error:  # noqa: BLE001  (the same boundary)
+                failure.append(error)
+
+        thread = threading.Thread(target=finish, daemon=True, name="W&B finish")
+        thread.start()
+        thread.join(FINISH_SECONDS + PATIENCE_SECONDS)
+        if thread.is_alive():
+            failure.append(TimeoutError(f"did not end within {FINISH_SECONDS + PATIENCE_SECONDS:g} s"))
+        for error in failure:
             self._give_up(error)
-        self._run = None
 
     def _start(self, identity: RunIdentity) -> Any:
         self._held = recorded_steps(self._folder, identity["id"])
@@ -109,6 +124,8 @@ class Mirror:
             console="off",
             silent=True,
             init_timeout=INIT_SECONDS,
+            finish_timeout=FINISH_SECONDS,  # holds at the process' exit as well
+            finish_timeout_raises=True,
         )
         run = wandb.init(**identity, mode=mode, dir=self._folder, config=self._config, resume="allow", settings=quiet)
         run.define_metric(STEP)

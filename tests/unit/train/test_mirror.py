@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from toy_training import in_child, launch, make_project
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.settings import Settings
+from ratchet.train import mirror as mirrors
 from ratchet.train import progress
 from ratchet.train.mirror import Mirror, history_steps, new_identity, recorded_steps
 
@@ -141,6 +143,53 @@ def test_mirror_that_cannot_write_warns_once_and_stays_silent(tmp_path: Path, ca
         mirror.send(IDENTITY, rows(1, last))  # pyright: ignore[reportArgumentType]
     mirror.close()
     assert capfd.readouterr().err.count("training goes on without its mirror") == 1
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "raises"])
+def test_mirror_whose_end_takes_too_long_is_left_behind_with_one_warning(
+    tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """The network dies while W&B uploads: it keeps its own limit (raises), or not even that (hangs)."""
+    monkeypatch.setattr(mirrors, "FINISH_SECONDS", 0.2)
+    monkeypatch.setattr(mirrors, "PATIENCE_SECONDS", 0.1)
+    never = threading.Event()
+
+    class Stuck:
+        def log(self, *_: Any, **__: Any) -> None: ...
+
+        def finish(self, exit_code: int) -> None:
+            if trouble == "raises":
+                raise TimeoutError("Timed out finishing run.")
+            never.wait()
+
+    mirror = Mirror("online", tmp_path, {})
+    mirror._start = lambda identity: Stuck()  # type: ignore[method-assign]
+    mirror.send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
+    begun = time.monotonic()
+    mirror.close()
+    mirror.close()
+    assert time.monotonic() - begun < 20
+    assert capfd.readouterr().err.count("training goes on without its mirror") == 1
+    never.set()
+
+
+def test_mirror_gives_wandb_the_same_limit_for_what_it_does_at_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
+    seen: list[Any] = []
+
+    class OpenedError(Exception): ...
+
+    def init(**arguments: Any) -> Any:
+        seen.append(arguments["settings"])
+        raise OpenedError
+
+    monkeypatch.setattr(wandb, "init", init)
+    with pytest.raises(OpenedError):
+        Mirror("online", tmp_path, {})._open(IDENTITY, "online")  # pyright: ignore[reportArgumentType]
+    assert (seen[0].finish_timeout, seen[0].finish_timeout_raises) == (mirrors.FINISH_SECONDS, True)
 
 
 def test_mirror_disabled_imports_no_wandb_and_names_no_run(tmp_path: Path) -> None:
