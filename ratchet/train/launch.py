@@ -122,6 +122,7 @@ def _open(params: TrainParams, who: dict[str, Any], settings: Settings) -> RunDi
         adopt_code=settings.adopt_code,
         allow_inexact=settings.allow_inexact,
         keep_last=params.checkpoint.keep_last,
+        keep_best=params.checkpoint.keep_best,
     )
 
 

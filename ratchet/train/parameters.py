@@ -32,6 +32,9 @@ class Checkpointing(Params):
         description="commit after this many seconds; waits longer when saving would cost over 2 %",
     )
     keep_last: int = Field(2, ge=1, description="checkpoints kept; the newest good one is never removed")
+    keep_best: int = Field(
+        0, ge=0, description="further checkpoints kept: those with the lowest median loss of their last 50 steps"
+    )
 
 
 class TrainParams(Params):

@@ -11,6 +11,7 @@ import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from time import perf_counter
 from typing import Any, cast
 
@@ -257,7 +258,8 @@ class Training:
         self._generators = tensors.capture_generators(self.plan.device)
         self._live = seq + 1
         state |= {"timing": self._timing(), "wandb": state["wandb"] or self.plan.wandb}
-        return Outcome(state, {"step": state["step"], "rows": rows}, self._blobs(experiment))
+        row, score = {"step": state["step"], "rows": rows}, median(state["recent_losses"])
+        return Outcome(state, row, self._blobs(experiment), score)
 
     def _at_boundary(self, step: int, stop: int, begun: float) -> bool:
         checkpoint = self.params.checkpoint

@@ -168,6 +168,21 @@ def test_train_publishes_tables_that_keep_their_schemas(project: Path, tmp_path:
     assert "DEPTH: Annotated[int, 1, 24] = 1" in (tmp_path / "model/arena.py").read_text()
 
 
+def test_train_keeps_the_best_checkpoints_by_the_median_of_recent_losses_when_asked(
+    edited: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A loss that only rises: the first of the five checkpoints stays the best."""
+    rising = "_step = Experiment.step\nExperiment.step = lambda self, *a: _step(self, *a) * 0 + self.optimizer.steps"
+    where = tmp_path / "out"
+    project = edited(rising)
+    trained(project, where, checkpoint={"keep_last": 1, "keep_best": 1})
+    kept = {read_metadata(path)["state"]["step"]: path for path in where.glob("runs/train/*/checkpoints/*")}
+    assert sorted(kept) == [2, 10]
+    assert read_metadata(kept[2])["score"] == 1.5
+    trained(project, tmp_path / "usual", checkpoint={"keep_last": 1})
+    assert len(list((tmp_path / "usual").glob("runs/train/*/checkpoints/*"))) == 1
+
+
 def test_train_timing_sums_over_the_processes_that_worked_on_it(project: Path, tmp_path: Path) -> None:
     trained(project, tmp_path, stop_at=5)
     first = timing.read_summary(tmp_path / "timing/summary.json")
