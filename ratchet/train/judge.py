@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,7 +111,7 @@ def _check(model: Path, split: PackedSplit, token_bytes: np.ndarray) -> tuple[st
         raise InputError(model, f"holds no {missing[0]}", "train a model: `dvc repro train`")
     if split.pieces is None or not len(split.pieces.row):
         raise InputError(split.folder, "has no documents to judge", "judge a validation or test split")
-    spec = json.loads((model / "spec.json").read_text(encoding="utf-8"))
+    spec = _read_spec(model / "spec.json")
     for what, size in (("the model", spec["vocab_size"]), ("token_bytes.npy", len(token_bytes))):
         if size != split.vocab_size:
             what = f"{what} has {size} ids, the split {split.vocab_size}"
@@ -119,6 +120,15 @@ def _check(model: Path, split: PackedSplit, token_bytes: np.ndarray) -> tuple[st
         known = " or ".join(TOLERANCES)
         raise InputError(model / "spec.json", f"dtype {spec['dtype']!r} has no measured tolerance", f"use {known}")
     return spec["dtype"], split.pieces
+
+
+def _read_spec(path: Path) -> dict[str, Any]:
+    """What a model was built for. Raises InputError for a file that does not say it."""
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+        return {name: spec[name] for name in ("vocab_size", "sequence_len", "dtype", "seed")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(path, f"describes no model ({error!r})", "write it anew: `dvc repro --force train`") from None
 
 
 @contextmanager

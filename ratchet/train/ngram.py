@@ -49,7 +49,7 @@ class ByteNgram:
     def train(
         cls, documents: Iterable[bytes], *, context: int = CONTEXT_BYTES, discount: float = DISCOUNT
     ) -> ByteNgram:
-        """Count every byte of `documents` after up to `context` symbols, of which the first may be the document's start.
+        """Count every byte of `documents` after up to `context` symbols, the first of which may be a document's start.
 
         Counts are occurrences where nothing longer exists (full context, or one that begins with the document) and
         numbers of different symbols before elsewhere. Raises InputError without any byte.

@@ -137,6 +137,13 @@ def test_judge_of_training_rows_is_refused(model: Path, split: PackedSplit) -> N
         judge(model, rows, TOKEN_BYTES, device=CPU, batch_rows=4)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"vocab_size": 40}', "\x80"])
+def test_judge_of_a_broken_description_is_an_input_error(model: Path, split: PackedSplit, text: str) -> None:
+    (model / "spec.json").write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=r"spec\.json: describes no model .*`dvc repro --force train`"):
+        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4)
+
+
 def test_judge_of_unmeasured_dtype_is_refused(model: Path, split: PackedSplit) -> None:
     spec = json.loads((model / "spec.json").read_text())
     (model / "spec.json").write_text(json.dumps(spec | {"dtype": "float16"}))
