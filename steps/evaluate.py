@@ -15,35 +15,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
 
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.data.documents import read_documents
 from ratchet.data.packing import PackedSplit
 from ratchet.data.tokenizer import Tokenizer
-from ratchet.params import Params
 from ratchet.settings import settings
 from ratchet.stage import Stage
-from ratchet.train.device import resolve_device
+from ratchet.train.device import exclusive, resolve_device, used_machine
+from ratchet.train.evaluate_parameters import EvaluateParams, NgramParams
 from ratchet.train.judge import Judgement, judge
 from ratchet.train.ngram import ByteNgram
 from ratchet.train.scoring import bits_per_byte
-
-
-class NgramParams(Params):
-    """The baseline: interpolated Kneser-Ney over bytes."""
-
-    context_bytes: int = Field(default=5, ge=0, le=6, description="bytes of context")
-    discount: float = Field(default=0.8, gt=0, lt=1, description="counts are lowered by this, at every order")
-
-
-class EvaluateParams(Params):
-    """Section `evaluate` of params.yaml."""
-
-    batch_rows: int = Field(default=4, ge=1, description="rows the judge asks for at once; moves val_bpb by < 1e-6")
-    limit_s: float = Field(default=3600, gt=0, description="seconds after which the judging is given up")
-    ngram: NgramParams = Field(default_factory=NgramParams, description="the baseline")
 
 
 class Inputs(NamedTuple):
@@ -67,14 +51,16 @@ class Outputs(NamedTuple):
 
 def run(params: EvaluateParams, inputs: Inputs, outputs: Outputs) -> None:
     """Judge `inputs.model`. Raises Refused when the judge gives no number; nothing is written then."""
-    judgement = judge(
-        inputs.model,
-        PackedSplit.load(inputs.split),
-        Tokenizer.load(inputs.tokenizer).token_bytes,
-        device=resolve_device(settings().device, settings().threads),
-        batch_rows=params.batch_rows,
-        limit_s=params.limit_s,
-    )
+    device = resolve_device(settings().device, settings().threads)
+    with exclusive(device):
+        judgement = judge(
+            inputs.model,
+            PackedSplit.load(inputs.split),
+            Tokenizer.load(inputs.tokenizer).token_bytes,
+            device=device,
+            batch_rows=params.batch_rows,
+            limit_s=params.limit_s,
+        )
     baseline = judge_ngram(params.ngram, inputs)
     documents = beside(judgement.documents, baseline, inputs.documents)
     metrics = summarise(judgement, documents)
@@ -153,7 +139,7 @@ def timing(judgement: Judgement, baseline: Baseline) -> dict[str, float]:
     }
 
 
-STAGE = Stage("evaluate", EvaluateParams, Inputs(), Outputs(), run)
+STAGE = Stage("evaluate", EvaluateParams, Inputs(), Outputs(), run, used_machine)
 
 if __name__ == "__main__":
     STAGE.main()

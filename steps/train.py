@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ratchet.settings import settings
 from ratchet.stage import Stage
+from ratchet.train.device import used_machine
 from ratchet.train.launch import Published, Request, train_and_publish
 from ratchet.train.parameters import TrainParams
 
@@ -42,7 +43,7 @@ def run(params: TrainParams, inputs: Inputs, outputs: Outputs) -> None:
     train_and_publish(request, published, settings())
 
 
-STAGE = Stage("train", TrainParams, Inputs(), Outputs(), run)
+STAGE = Stage("train", TrainParams, Inputs(), Outputs(), run, used_machine)
 
 if __name__ == "__main__":
     STAGE.main()

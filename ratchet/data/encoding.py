@@ -39,12 +39,17 @@ def id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint16) if vocab_size <= 1 << 16 else np.dtype(np.uint32)
 
 
+def available_cpus() -> int:
+    """CPUs this process may run on (its cpuset), which containers and schedulers make fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def encode_split(texts: Iterable[str], tokenizer: Tokenizer, *, workers: int | None = None) -> Iterator[EncodedBatch]:
     """The documents of `texts` as batches of ids, in order; holds a few batches of text and no more.
 
     `workers`: processes, by default one per CPU this process may use. A small corpus is encoded in this process.
     """
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or available_cpus()
     batches = _batches(texts)
     head = list(islice(batches, BATCHES_WORTH_PROCESSES))
     if workers == 1 or len(head) < BATCHES_WORTH_PROCESSES:

@@ -18,12 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ratchet.core.errors import InputError
-from ratchet.settings import set_in_this_process
+from ratchet.data.encoding import available_cpus
+from ratchet.settings import set_in_this_process, settings
 
 Dtype = Literal["float32", "bfloat16"]
 DtypeChoice = Literal["auto", "float32", "bfloat16"]
@@ -93,9 +94,10 @@ def _cuda(choice: str, index: int, threads: int) -> Device:
     return Device("cuda", index, torch.cuda.get_device_name(index), f"sm_{major}{minor}", threads)
 
 
-def available_cpus() -> int:
-    """CPUs this process may run on (its cpuset), which containers and schedulers make fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def used_machine() -> dict[str, Any]:
+    """Device and threads that the settings come to, for the provenance of a stage that computes on them."""
+    device = resolve_device(settings().device, settings().threads)
+    return {"device": f"{device.kind} ({device.name})", "threads": device.threads}
 
 
 def _cpu_capability() -> str:
@@ -189,7 +191,7 @@ def exclusive(device: Device) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"train: waiting for {device.name}, which another Ratchet process holds ({path})", file=sys.stderr)
+            print(f"waiting for {device.name}, which another Ratchet process holds ({path})", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -18,14 +18,14 @@ from ratchet.data.packing import PackedSplit
 from ratchet.data.tokenizer import Tokenizer
 from ratchet.settings import settings
 from ratchet.stage import guarded
-from ratchet.train.device import resolve_device
-from ratchet.train.judge import judge
+from ratchet.train.device import exclusive, resolve_device
+from ratchet.train.evaluate_parameters import EvaluateParams
+from ratchet.train.judge import Judgement, judge
 from ratchet.train.launch import Published, Request, train_and_publish
 from ratchet.train.parameters import TrainParams
 from ratchet.train.summary import published_block
 
 ROWS, VALIDATION, TOKENIZER = Path("data/pack/train"), Path("data/pack/val"), Path("data/tokenizer")
-JUDGE_ROWS = 4
 
 
 def main(arena: str) -> None:
@@ -40,17 +40,29 @@ def _train_and_judge(arena: Path) -> None:
     for path in (ROWS, VALIDATION, TOKENIZER):
         if not path.exists():
             raise InputError(path, "no such folder", "make the data once with `make run`, or `dvc repro pack`")
-    params = params_file.load("train", TrainParams)
+    params, judging = params_file.load("train", TrainParams), params_file.load("evaluate", EvaluateParams)
     with tempfile.TemporaryDirectory() as folder:
         out = Published(*(Path(folder) / name for name in ("model", "history.tsv", "timing", "metrics.json")))
         train_and_publish(Request(params, ROWS, TOKENIZER, arena), out, settings())
         print("judging on the validation split", file=sys.stderr, flush=True)
-        device = resolve_device(settings().device, settings().threads)
-        token_bytes = Tokenizer.load(TOKENIZER).token_bytes
-        judgement = judge(out.model, PackedSplit.load(VALIDATION), token_bytes, device=device, batch_rows=JUDGE_ROWS)
+        judgement = _judge(out.model, judging)
         clock = _read(out.timing / "summary.json")
         clock["total_seconds"] += judgement.startup_seconds + judgement.seconds
         print(published_block(judgement.val_bpb, _read(out.metrics), clock), flush=True)
+
+
+def _judge(model: Path, params: EvaluateParams) -> Judgement:
+    """As the stage `evaluate` does, without its baseline."""
+    device, token_bytes = resolve_device(settings().device, settings().threads), Tokenizer.load(TOKENIZER).token_bytes
+    with exclusive(device):
+        return judge(
+            model,
+            PackedSplit.load(VALIDATION),
+            token_bytes,
+            device=device,
+            batch_rows=params.batch_rows,
+            limit_s=params.limit_s,
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,10 +76,22 @@ def test_main_records_the_image_digest_of_the_settings(project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_main_records_the_threads_that_torch_computed_with(project: Path) -> None:
-    main(project, "import torch; torch.set_num_threads(2)")
+def test_main_records_the_device_and_threads_of_the_settings_whatever_torch_says(project: Path) -> None:
+    """A stage that computes in children (the judge) leaves its own process' torch as it was."""
+    script = STAGE.replace("BODY", "import torch; torch.set_num_threads(2)")
+    script = script.replace("Outputs(), run)", "Outputs(), run, used_machine)")
+    (project / "copy_step.py").write_text("from ratchet.train.device import used_machine\n" + script.lstrip())
+    environment = {**os.environ, "RATCHET_THREADS": "1", "RATCHET_DEVICE": "cpu"}
+    subprocess.run([sys.executable, "copy_step.py"], cwd=project, env=environment, check=True)
     facts = json.loads((project / "data/copy/provenance.json").read_text())
-    assert (facts["threads"], facts["versions"]["torch"]) == (2, __import__("torch").__version__)
+    assert (facts["threads"], facts["versions"]["torch"]) == (1, __import__("torch").__version__)
+    assert facts["device"].startswith("cpu (")
+
+
+def test_main_interrupted_from_the_keyboard_is_one_line_and_exit_code_130(project: Path) -> None:
+    done = main(project, "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    assert (done.returncode, done.stderr) == (130, "copy: interrupted; run again\n")
+    assert not (project / "data/copy/provenance.json").exists()
 
 
 @pytest.mark.parametrize("fault", ["params", "input", "section"])

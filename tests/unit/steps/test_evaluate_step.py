@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,7 +21,10 @@ from ratchet.data.packing import pack_split
 from ratchet.data.row_plan import Gaps
 from ratchet.data.tokenizer_training import train
 from ratchet.tables import metrics as metrics_table
+from ratchet.train.device import Device, resolve_device
+from ratchet.train.judge import Judgement
 from ratchet.train.refusal import Refused
+from steps import evaluate
 from steps.evaluate import EvaluateParams, Inputs, Outputs, run
 
 TRAIN = [f"the cat number {n} sat on the mat, naïve déjà vu 漢字 🐈" for n in range(40)]
@@ -63,6 +69,29 @@ def outputs_in(folder: Path) -> Outputs:
     return Outputs(
         *(folder / name for name in ("documents.parquet", "timing.json", "evaluate.json", "provenance.json"))
     )
+
+
+@pytest.mark.slow
+def test_evaluate_holds_the_device_while_it_judges(
+    inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    plain = evaluate.judge
+
+    @contextmanager
+    def exclusive(device: Device) -> Iterator[None]:
+        told.append(f"takes {device.torch_name}")
+        yield
+        told.append("gives back")
+
+    def judge(*arguments: Any, **keywords: Any) -> Judgement:
+        told.append("judges")
+        return plain(*arguments, **keywords)
+
+    monkeypatch.setattr(evaluate, "exclusive", exclusive)
+    monkeypatch.setattr(evaluate, "judge", judge)
+    run(EvaluateParams(), inputs, outputs_in(tmp_path / "out"))
+    assert told == [f"takes {resolve_device().torch_name}", "judges", "gives back"]
 
 
 @pytest.mark.slow

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 from toy_training import make_project
 
-from ratchet.settings import child_environment
+from ratchet.settings import Settings, child_environment
+from ratchet.train import standalone
+from ratchet.train.device import Device
 
 
 def run_arena(project: Path) -> int:
@@ -31,6 +38,37 @@ def test_standalone_prints_the_published_block_and_the_published_grep_finds_it(t
     keys = "val_bpb training_seconds total_seconds peak_vram_mb mfu_percent total_tokens_M num_steps num_params_M depth"
     assert [line.partition(":")[0] for line in block] == keys.split()
     assert not (project / "data/train").exists()
+
+
+@pytest.mark.slow
+def test_standalone_judges_by_the_evaluate_section_and_holds_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project(tmp_path / "project", horizon={"unit": "steps", "value": 2})
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    (project / "params.yaml").write_text(yaml.safe_dump(params | {"evaluate": {"batch_rows": 2, "limit_s": 300.5}}))
+    held: list[str] = []
+    asked: dict[str, Any] = {}
+
+    @contextmanager
+    def exclusive(device: Device) -> Iterator[None]:
+        held.append(device.kind)
+        yield
+        held.pop()
+
+    def judge(*arguments: Any, **keywords: Any) -> Any:
+        asked.update(keywords, held=list(held))
+        return SimpleNamespace(val_bpb=2.5, startup_seconds=1.0, seconds=1.0)
+
+    monkeypatch.setattr(standalone, "exclusive", exclusive)
+    monkeypatch.setattr(standalone, "judge", judge)
+    monkeypatch.setattr(standalone, "settings", lambda: Settings(device="cpu", threads=1, wandb="disabled"))
+    monkeypatch.chdir(project)
+    with pytest.raises(SystemExit) as ended:
+        standalone.main("arena/train.py")
+    assert ended.value.code == 0
+    assert (asked["batch_rows"], asked["limit_s"], asked["held"]) == (2, 300.5, ["cpu"])
+    assert "val_bpb:" in capsys.readouterr().out
 
 
 @pytest.mark.slow
