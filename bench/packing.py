@@ -19,7 +19,7 @@ import numpy as np
 import tiktoken
 
 import results
-from ratchet.data.documents import read_documents, write_documents
+from ratchet.data.documents import ShardWriter, read_documents
 from ratchet.data.packing import pack_split
 from ratchet.data.row_plan import Gaps, plan_rows
 from ratchet.data.tokenizer import Tokenizer
@@ -105,7 +105,10 @@ def main() -> None:
         scratch = Path(name)
         (scratch / "tokenizer").mkdir()
         tokenizer.save(scratch / "tokenizer")
-        write_documents(scratch / "shards", texts)
+        (scratch / "shards").mkdir()
+        with ShardWriter(scratch / "shards") as writer:
+            for text in texts:
+                writer.add(text)
         places = (scratch / "shards", scratch / "tokenizer", scratch, arguments.sequence_len)
         alone = min((end_to_end(*places, 1) for _ in range(3)), key=lambda run: run["cpu_s"])
         together = min((end_to_end(*places, workers) for _ in range(2)), key=lambda run: run["wall_s"])

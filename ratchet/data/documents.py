@@ -7,14 +7,13 @@ never by the corpus. Refuses to know where a text came from or which split it be
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratchet.core import atomic
 from ratchet.core.errors import InputError
 
 COLUMN = "text"
@@ -96,13 +95,6 @@ def _open_writer(path: Path) -> pq.ParquetWriter:
         write_statistics=False,
         store_schema=False,
     )
-
-
-def write_documents(folder: Path, texts: Iterable[str], *, shard_documents: int = SHARD_DOCUMENTS) -> None:
-    """Make `folder` hold exactly `texts`, atomically; what was there is replaced."""
-    with atomic.output_folder(folder) as temp, ShardWriter(temp, shard_documents=shard_documents) as writer:
-        for text in texts:
-            writer.add(text)
 
 
 def shard_paths(folder: Path) -> list[Path]:

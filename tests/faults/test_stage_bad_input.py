@@ -18,8 +18,8 @@ import pytest
 import toy_training
 import yaml
 from made_result import make_result
+from shards import write_documents
 
-from ratchet.data.documents import write_documents
 from ratchet.params import merge, read_document
 from ratchet.settings import child_environment
 

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shards import write_documents
 
 from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.data import encoding
-from ratchet.data.documents import write_documents
 from ratchet.data.packing import PackedSplit, pack_split
 from ratchet.data.row_plan import Gaps
 from ratchet.data.tokenizer import Tokenizer

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from shards import write_documents
 
 from ratchet.core.errors import InputError
-from ratchet.data.documents import write_documents
 from ratchet.data.tokenizer import Tokenizer
 from ratchet.data.tokenizer_training import Sample, train
 from ratchet.settings import child_environment

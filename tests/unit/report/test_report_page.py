@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from shards import write_documents
 
-from ratchet.data.documents import write_documents
 from ratchet.report import facts, html, palette, plots, svg
 from ratchet.report.facts import Facts
 

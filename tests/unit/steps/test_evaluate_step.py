@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
+from shards import write_documents
 
 from ratchet.core.errors import InputError
-from ratchet.data.documents import write_documents
 from ratchet.data.packing import pack_split
 from ratchet.data.row_plan import Gaps
 from ratchet.data.tokenizer_training import train
