@@ -9,17 +9,23 @@ import asyncio
 import base64
 import json
 import re
+import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect.artifacts import (
     acreate_markdown_artifact,
     acreate_progress_artifact,
     acreate_table_artifact,
     aupdate_progress_artifact,
 )
+from prefect.exceptions import PrefectException
 
 from ratchet.dag import Dag
 
@@ -28,50 +34,75 @@ MAX_MARKDOWN = 190_000
 
 UPDATE_EVERY_S = 2.0
 
+CLOSE_S = 10.0
+"""What the last update of a progress may take; a server that hangs does not hold the pipeline up."""
+
 _STEP = re.compile(r"\bstep\s+(\d+)\s*/\s*(\d+)")
+
+
+@cache
+def say_once(reason: str) -> None:
+    """Tell that the UI will lack something; a pipeline whose stages succeed does not fail over it."""
+    print(f"pipeline: the UI lacks progress or results: {reason}", file=sys.stderr)
+
+
+async def shown(request: Coroutine[Any, Any, UUID]) -> UUID | None:
+    """The artifact that `request` to Prefect's API made or changed; None, and one warning, when the API refuses."""
+    try:
+        return await request
+    except (PrefectException, httpx.HTTPError) as error:
+        say_once(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        return None
 
 
 @dataclass
 class Progress:
-    """How many of `total` have ended, as a progress artifact."""
+    """How many of `total` have ended, as a progress artifact. At most one update is under way, so none is overtaken."""
 
-    artifact: UUID
+    artifact: UUID | None
     total: int
     ended: int = 0
     updated: float = 0.0
-    pending: set[asyncio.Task[UUID]] = field(default_factory=set)
+    pending: asyncio.Task[UUID | None] | None = None
 
     @classmethod
     async def start(cls, key: str, total: int, description: str) -> Progress:
         """A new artifact at 0 %. `key` has lowercase letters, digits and dashes only."""
-        return cls(await acreate_progress_artifact(0.0, key=key, description=description), total)
+        return cls(await shown(acreate_progress_artifact(0.0, key=key, description=description)), total)
 
     async def advance(self) -> None:
         """One more has ended."""
         self.ended += 1
-        await aupdate_progress_artifact(self.artifact, 100.0 * self.ended / max(self.total, 1))
+        await self.close()
+        await self._show(100.0 * self.ended / max(self.total, 1))
 
     def read(self, line: str) -> None:
         """Take `step N/M` from a stage's line; the artifact follows at most every `UPDATE_EVERY_S` seconds."""
         found = _STEP.search(line)
-        if found is None:
+        if found is None or (self.pending and not self.pending.done()):
+            return
+        if time.monotonic() - self.updated < UPDATE_EVERY_S:
             return
         step, of = int(found.group(1)), max(int(found.group(2)), 1)
-        if step < of and time.monotonic() - self.updated < UPDATE_EVERY_S:
-            return
         self.updated = time.monotonic()
-        update = asyncio.create_task(aupdate_progress_artifact(self.artifact, min(100.0, 100.0 * step / of)))
-        self.pending.add(update)
-        update.add_done_callback(self.pending.discard)
+        self.pending = asyncio.create_task(self._show(min(100.0, 100.0 * step / of)))
+
+    async def close(self) -> None:
+        """Wait for an update that is under way."""
+        if self.pending:
+            await asyncio.wait([self.pending], timeout=CLOSE_S)
+
+    async def _show(self, percent: float) -> UUID | None:
+        return await shown(aupdate_progress_artifact(self.artifact, percent)) if self.artifact else None
 
 
 async def show_results(root: Path, dag: Dag) -> None:
     """Publish the metrics and the pictures that the stages of `dag` have left under `root`."""
     outs = [(node.name, root / out) for node in dag.nodes for out in node.outs]
     if table := metrics_table(outs):
-        await acreate_table_artifact(table, key="metrics", description="Every stage's metrics")
+        await shown(acreate_table_artifact(table, key="metrics", description="Every stage's metrics"))
     if page := pictures(outs):
-        await acreate_markdown_artifact(page, key="plots", description="Curves of the newest run")
+        await shown(acreate_markdown_artifact(page, key="plots", description="Curves of the newest run"))
 
 
 def metrics_table(outs: list[tuple[str, Path]]) -> list[dict[str, str | float]]:

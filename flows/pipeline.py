@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,18 +18,19 @@ from typing import Any
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.states import Completed, Failed
+from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task
 
 from flows import artifacts
 from flows.stage_process import Ending, reproduce
+from ratchet.commands.project import results, say_next
 from ratchet.core.errors import RatchetError
 from ratchet.dag import Node, read_dag
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A stage that failed, and how."""
+    """A stage that failed or was stopped, and how."""
 
     stage: str
     ending: Ending
@@ -42,8 +42,8 @@ async def pipeline(
 ) -> State[dict[str, str]]:
     """Run what has changed between the stages `first` and `last`; those in `force` whether they changed or not.
 
-    The flow ends Completed with how each stage ended (Ran, Cached, Skipped), or Failed with the first failing stage's
-    own last lines. Raises InputError for an unknown stage.
+    The flow ends Completed with how each stage ended (Ran, Cached, Skipped), Stopped (Cancelled) when a stage was asked
+    to end, or Failed with the first failing stage's own last lines. Raises InputError for an unknown stage.
     """
     dag = await asyncio.to_thread(read_dag, Path.cwd())
     chosen = dag.chosen(first=first, last=last)
@@ -54,6 +54,9 @@ async def pipeline(
     broken = next((state for state in states.values() if state.is_failed()), None)
     if broken is not None:
         return Failed(message=broken.message, data=broken.data)
+    stopped = next((state for state in states.values() if state.is_cancelled()), None)
+    if stopped is not None:
+        return Cancelled(name="Stopped", message=stopped.message, data=stopped.data)
     return Completed(message=summary(states), data={name: state.name or "" for name, state in states.items()})
 
 
@@ -84,7 +87,6 @@ def stage_task(node: Node) -> Task[..., Any]:
         name=node.name,
         task_run_name=node.name,
         description=node.desc,
-        tags=["gpu"] if node.gpu else [],
         timeout_seconds=node.timeout_s,
         retries=node.retries,
         retry_delay_seconds=10,
@@ -105,9 +107,14 @@ async def reproduce_stage(name: str, why: Sequence[str], force: bool) -> State[A
         log.info("%s", line)
         progress.read(line)
 
-    ending = await reproduce(name, force=force, say=say)
+    try:
+        ending = await reproduce(name, force=force, say=say)
+    finally:
+        await progress.close()
     if ending.kind == "Failed":
         return Failed(message=f"stage {name} failed: {ending.last[-1]}", data=Broken(name, ending))
+    if ending.kind == "Stopped":
+        return Cancelled(name="Stopped", message=f"stage {name} was stopped", data=Broken(name, ending))
     await progress.advance()
     return Completed(name=ending.kind, data=None)
 
@@ -150,10 +157,21 @@ async def _run(first: str | None, last: str | None, force: tuple[str, ...]) -> i
     if state.is_completed():
         print(f"pipeline: {state.message}")
         print(results(Path.cwd()))
+        say_next("ratchet report --open")
         return 0
     if state.is_failed():
         return report_failure(state.message or "", await state.aresult(raise_on_failure=False))
+    stopped = await state.aresult(raise_on_failure=False)
+    if isinstance(stopped, Broken):
+        return report_stop(stopped)
     raise KeyboardInterrupt
+
+
+def report_stop(stopped: Broken) -> int:
+    """Say, in the stage's own words, what was saved, and what to type next. Returns 130."""
+    said = "\n".join(line for line in stopped.ending.last if "stopped" in line) or stopped.ending.last[-1]
+    print(f"stage {stopped.stage} was stopped:\n{said}\nnext: ratchet run (goes on where it stopped)", file=sys.stderr)
+    return stopped.ending.exit_code
 
 
 def report_failure(message: str, cause: object) -> int:
@@ -167,18 +185,6 @@ def report_failure(message: str, cause: object) -> int:
         f"stage {cause.stage} failed:\n{said}\n{next_command}\n  all of it: ratchet logs {cause.stage}", file=sys.stderr
     )
     return cause.ending.exit_code if 0 < cause.ending.exit_code < 128 else 1
-
-
-def results(root: Path) -> str:
-    """Where to look, and the one number that counts if there is one."""
-    metrics, report = root / "metrics/evaluate.json", root / "data/plot/report.html"
-    told: list[str] = []
-    if metrics.is_file():
-        values = json.loads(metrics.read_text(encoding="utf-8"))
-        told += [f"{key}: {values[key]}" for key in ("val_bpb", "ngram_bpb") if key in values]
-    if report.is_file():
-        told.append(f"report: {report.relative_to(root)}")
-    return "\n".join([*told, "next: ratchet report --open"])
 
 
 if __name__ == "__main__":

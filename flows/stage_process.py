@@ -21,6 +21,7 @@ from typing import Literal
 
 import psutil
 
+from ratchet.commands.project import STAGE_LOGS
 from ratchet.settings import child_environment
 
 GRACE_S = 10.0
@@ -29,11 +30,12 @@ GRACE_S = 10.0
 KILLED_S = 5.0
 """What the kernel may take to end a killed process on a machine under load."""
 
-LOGS = Path(".ratchet/logs")
-
 LAST_LINES = 8
 
-Kind = Literal["Ran", "Cached", "Skipped", "Failed"]
+Kind = Literal["Ran", "Cached", "Skipped", "Stopped", "Failed"]
+
+STOPPED_CODES = frozenset({128 + signal.SIGINT, 128 + signal.SIGTERM})
+"""How a stage ends that was asked to, by a signal or by `ratchet stop`, and has saved what it had."""
 
 _WORDS: tuple[tuple[str, Kind], ...] = (
     ("Running stage ", "Ran"),
@@ -75,10 +77,10 @@ async def reproduce(stage: str, *, force: bool = False, say: Callable[[str], Non
     seen: deque[str] = deque(maxlen=50)
     kind: Kind = "Failed"
     exit_code: int | None = None
-    LOGS.mkdir(parents=True, exist_ok=True)
+    STAGE_LOGS.mkdir(parents=True, exist_ok=True)
     try:
         assert child.stdout is not None
-        with (LOGS / f"{stage}.log").open("w", encoding="utf-8") as log:
+        with (STAGE_LOGS / f"{stage}.log").open("w", encoding="utf-8") as log:
             async for line in lines(child.stdout):
                 print(line, file=log, flush=True)
                 if not _ADVICE.match(line):
@@ -90,6 +92,8 @@ async def reproduce(stage: str, *, force: bool = False, say: Callable[[str], Non
         status = await child.wait()
     finally:
         await kill_group(child)
+    if exit_code in STOPPED_CODES:
+        return Ending("Stopped", 130, own_lines(seen))
     if status != 0:
         return Ending("Failed", exit_code if exit_code is not None else status, own_lines(seen))
     return Ending("Skipped" if kind == "Failed" else kind, 0, ())

@@ -6,6 +6,7 @@ project's DVC cache behind it. Refuses to know what runs there.
 
 from __future__ import annotations
 
+import fcntl
 import filecmp
 import os
 import re
@@ -21,10 +22,15 @@ from ratchet import params as params_file
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import digest
+from ratchet.dag import writers_in
 
 COPIES = Path(".ratchet/copies")
 PROFILES = Path("profiles")
 LOCK = "dvc.lock"
+HOLDERS = Path(".ratchet/holders")
+"""One file a copy, locked by the process that has it."""
+
+_held: dict[Path, int] = {}
 
 
 def name_of(profile: str | None, overrides: Sequence[str]) -> str:
@@ -71,11 +77,13 @@ def prepare_copy(project: Path, profile: str | None, overrides: Sequence[str]) -
     """The copy for this wish, made or brought up to date, ready to run in; its absolute path.
 
     The second time only what differs is written, and its own outputs and lock stay, so that an unchanged copy is up
-    to date. Raises InputError when the project is no git repository with a commit.
+    to date. The copy is this process' until it ends, also as another program (`exec`). Raises InputError when another
+    process has it or a stage runs in it, and when the project is no git repository with a commit.
     """
     project = project.resolve()
     wanted = wanted_params(project, profile, overrides)
     copy = project / COPIES / name_of(profile, overrides)
+    _hold(project, copy)
     new = not (copy / ".git").exists()
     if new:
         _add_worktree(project, copy)
@@ -102,7 +110,33 @@ def remove_copy(project: Path, name: str) -> None:
     if copy not in copies(project):
         there = ", ".join(item.name for item in copies(project)) or "none"
         raise InputError("copies", f"no copy {name!r}", f"the copies are {there}")
+    _hold(project, copy)
     _git(project, "worktree", "remove", "--force", str(copy))
+    os.close(_held.pop(copy))
+
+
+def _hold(project: Path, copy: Path) -> None:
+    """Take the copy for this process. Raises InputError naming the process that has it, or whose stage runs in it."""
+    if copy not in _held:
+        path = project / HOLDERS / copy.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 20, 0).decode().strip() or "that has just started"
+            os.close(lock)
+            raise _in_use(project, copy, holder) from None
+        os.pwrite(lock, str(os.getpid()).ljust(20).encode(), 0)
+        os.set_inheritable(lock, True)  # the flow that this process becomes holds it on
+        _held[copy] = lock
+    for pid in writers_in(copy / ".dvc/tmp").values():  # a stage that outlived its flow, or of a `dvc repro`
+        os.close(_held.pop(copy))
+        raise _in_use(project, copy, str(pid))
+
+
+def _in_use(project: Path, copy: Path, pid: str) -> InputError:
+    return InputError(copy.relative_to(project), f"is in use by pid {pid}", "wait for it, or end it: `ratchet stop`")
 
 
 def _add_worktree(project: Path, copy: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ratchet.core.errors import InputError
+from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.core.fingerprint import differences
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ class Node:
     name: str
     desc: str
     parents: tuple[str, ...]
-    gpu: bool
     timeout_s: float | None
     retries: int
     outs: tuple[Path, ...]
@@ -91,7 +91,19 @@ class Dag:
 
 
 def read_dag(root: Path) -> Dag:
-    """The DAG of the project at `root` with every stage's changes. Raises InputError when dvc.yaml is wrong."""
+    """The DAG of the project at `root` with every stage's changes.
+
+    Raises InputError when dvc.yaml is wrong, InfrastructureError when files come and go each time it looks.
+    """
+    for patience_s in (0.1, 0.5, 2.0):
+        try:
+            return _read(root)
+        except FileNotFoundError:  # a stage has just put an output in its place
+            time.sleep(patience_s)
+    raise InfrastructureError(root, "its files change while they are read", "look again when the stage has ended")
+
+
+def _read(root: Path) -> Dag:
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -99,7 +111,7 @@ def read_dag(root: Path) -> Dag:
         with Repo(str(root)) as repo:
             stages = {_name(stage): stage for stage in repo.index.stages}
             parents = {name: _parents(repo, stage) for name, stage in stages.items()}
-            writers = _writers(repo)
+            writers = writers_in(Path(repo.tmp_dir or ""))
             nodes = {name: _node(stage, parents[name], writers) for name, stage in stages.items()}
     except DvcException as error:
         raise InputError("dvc.yaml", f"DVC cannot read it: {_causes(error)}", "mend the file named") from None
@@ -141,7 +153,6 @@ def _node(stage: Stage, parents: tuple[str, ...], writers: dict[str, int]) -> No
         name=_name(stage),
         desc=stage.desc or "",
         parents=parents,
-        gpu=bool(meta.get("gpu", False)),
         timeout_s=float(timeout) if timeout is not None else None,
         retries=int(meta.get("retries", 0)),
         outs=tuple(Path(out.def_path) for out in stage.outs),
@@ -167,11 +178,11 @@ def _changes(stage: Stage) -> list[str]:
     return found
 
 
-def _writers(repo: Repo) -> dict[str, int]:
-    """Path being written now -> the process that does it, from DVC's own lock table; dead processes left out."""
+def writers_in(tmp: Path) -> dict[str, int]:
+    """Path being written now -> the process that does it, from DVC's lock table in `tmp`; dead processes left out."""
     import psutil
 
-    table = Path(repo.tmp_dir or "") / "rwlock"
+    table = tmp / "rwlock"
     try:
         locks = json.loads(table.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):  # it is rewritten in place: half a file means "just changing"

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from ratchet.commands.project import REPORT, ago, enter_copy, enter_project, print_json, print_table, say_next
-from ratchet.commands.runs import describe, find_run
+from ratchet.commands.project import enter_copy, enter_project, print_json, print_table, results, say_next
+from ratchet.commands.runs import cells, describe, find_run
 from ratchet.copies import copies
 from ratchet.core.checkpoint import Resume
 from ratchet.core.errors import InputError
@@ -55,7 +55,8 @@ def run(choice: Choice, *, profile: str | None, overrides: Sequence[str], resume
         _print_plan(chosen, stale)
     elif not stale:
         print(f"up to date: {', '.join(node.name for node in chosen)}")
-        _print_results()
+        print(results(Path.cwd()))
+        say_next("ratchet report --open")
     else:
         start_flow(choice, {**shared, **({"RATCHET_RESUME": resume} if resume else {})})
 
@@ -70,16 +71,6 @@ def _print_plan(chosen: Sequence[Node], stale: Mapping[str, Sequence[str]]) -> N
 def _why(reasons: Sequence[str]) -> str:
     more = f" and {len(reasons) - 4} more" if len(reasons) > 4 else ""
     return "; ".join(reasons[:4]) + more
-
-
-def _print_results() -> None:
-    metrics = Path("metrics/evaluate.json")
-    if metrics.is_file():
-        values = json.loads(metrics.read_text(encoding="utf-8"))
-        print("".join(f"{key}: {values[key]}\n" for key in ("val_bpb", "ngram_bpb") if key in values), end="")
-    if REPORT.is_file():
-        print(f"report: {REPORT}")
-    say_next("ratchet report --open")
 
 
 def shared_places(project: Path) -> dict[str, str]:
@@ -141,7 +132,7 @@ def status(*, as_json: bool) -> None:
         print()
         print_table(
             ("run", "state", "steps", "age", ""),
-            [(f"{r['loop']}/{r['fingerprint']}", r["state"], r["seq"], ago(r["age_s"]), r["why"]) for r in runs],
+            [cells(row) for row in runs],
         )
     if there:
         print(f"\ncopies: {', '.join(there)}")
@@ -150,7 +141,7 @@ def status(*, as_json: bool) -> None:
 
 
 def stage_states(dag: Dag) -> list[dict[str, Any]]:
-    """One mapping a stage: stage, state (running, changed, waiting, up to date), why, pid, elsewhere."""
+    """One mapping a stage: stage, state (running, changed, waiting, up to date), why, pid."""
     stale = dag.stale(dag.nodes)
     rows: list[dict[str, Any]] = []
     for node in dag.nodes:

@@ -18,6 +18,9 @@ from ratchet.settings import quiet_this_process
 
 PIPELINE = "dvc.yaml"
 REPORT = Path("data/plot/report.html")
+METRICS = Path("metrics/evaluate.json")
+STAGE_LOGS = Path(".ratchet/logs")
+"""One file a stage, of its last run through the flow."""
 
 
 def enter_project() -> Path:
@@ -64,6 +67,17 @@ def _first_comment(path: Path) -> str:
     return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
+def results(root: Path) -> str:
+    """The numbers that count, and where the report is: a line each, as far as they are there."""
+    told: list[str] = []
+    if (root / METRICS).is_file():
+        values = json.loads((root / METRICS).read_text(encoding="utf-8"))
+        told += [f"{key}: {values[key]}" for key in ("val_bpb", "ngram_bpb") if key in values]
+    if (root / REPORT).is_file():
+        told.append(f"report: {REPORT}")
+    return "\n".join(told)
+
+
 def say_next(*commands: str) -> None:
     """Name the command to type next."""
     for command in commands:
@@ -86,7 +100,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     console.print(table, width=None if console.is_terminal else 200, markup=False, highlight=False)
 
 
-def ago(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """`12 s`, `5 min`, `3 h`, `2 d`."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:

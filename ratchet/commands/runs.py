@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ratchet.commands.project import ago, enter_project, find_copy, print_json, print_table, say_next
+from ratchet.commands.project import STAGE_LOGS, duration, enter_project, find_copy, print_json, print_table, say_next
 from ratchet.core import rundir
 from ratchet.core.errors import InputError
 from ratchet.core.rundir import RunInfo
 from ratchet.settings import settings
-
-STAGE_LOGS = Path(".ratchet/logs")
 
 
 def find_run(name: str, runs: Path) -> RunInfo:
@@ -37,8 +35,20 @@ def find_run(name: str, runs: Path) -> RunInfo:
 
 
 def describe(run: RunInfo) -> dict[str, Any]:
-    """A run for a program or a table."""
-    return {**run._asdict(), "path": str(run.path), "bytes": size(run.path)}
+    """A run for a program or a table; `live`: its last shown step and what is left, while it runs."""
+    from ratchet.train.progress import read_live
+
+    live = read_live(run.path) if run.state == "running" else None
+    return {**run._asdict(), "path": str(run.path), "bytes": size(run.path), "live": live}
+
+
+def cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """A row of `describe` as a table shows it: run, state, steps, age, and what else there is to say."""
+    steps, why = str(row["steps"]), row["why"]
+    if live := row["live"]:
+        left = duration(live["seconds_left"])
+        steps, why = f"{live['step']} of {live['stop_step']}", f"{why}, {left} left; step {steps} is saved"
+    return f"{row['loop']}/{row['fingerprint']}", row["state"], steps, duration(row["age_s"]), why
 
 
 def size(folder: Path) -> int:
@@ -58,9 +68,8 @@ def ls(*, as_json: bool) -> None:
     else:
         print_table(
             ("run", "state", "steps", "age", "MB", ""),
-            [(f"{r['loop']}/{r['fingerprint']}", r["state"], r["seq"], ago(r["age_s"]), f"{r['bytes'] / 1e6:.1f}",
-              r["why"]) for r in rows],
-        )  # fmt: skip
+            [(*shown, f"{row['bytes'] / 1e6:.1f}", why) for row in rows for *shown, why in [cells(row)]],
+        )
 
 
 def rm(names: Sequence[str]) -> None:

@@ -71,6 +71,21 @@ def test_flow_failing_stage_puts_its_own_error_on_top_and_stops_only_those_below
     assert (got["left"], got["right"], got["end"]) == ("Failed", "Ran", "NotReady")
 
 
+@pytest.mark.parametrize("code", [130, 143])
+def test_flow_stage_that_was_asked_to_end_is_stopped_not_failed(toy: Toy, prefect_home: Path, code: int) -> None:
+    source = (toy.root / "work.py").read_text(encoding="utf-8")
+    said = "left: stopped by SIGTERM after step 1 of 2, which is saved"
+    stops = source.replace("left: fail = True; set it to false", said).replace("sys.exit(2)", f"sys.exit({code})")
+    toy.write("work.py", stops)
+    toy.write("params.yaml", PARAMS.format(fail="true", sleep="0"))
+    ran = toy.flow()
+    assert ran.returncode == 130, ran.stdout + ran.stderr
+    assert f"stage left was stopped:\n{said}\nnext: ratchet run (goes on where it stopped)\n" in ran.stderr
+    assert "failed:" not in ran.stderr
+    got = states(prefect_home)
+    assert (got["left"], got["right"], got["end"]) == ("Stopped", "Ran", "NotReady")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
 def test_flow_stopped_by_a_signal_leaves_no_process(toy: Toy, number: signal.Signals) -> None:
     toy.write("params.yaml", PARAMS.format(fail="false", sleep="300"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from toy_project import PROJECT, Toy
 
-from ratchet.commands.project import ago
+from ratchet.commands.project import duration
 from ratchet.commands.runs import find_run
 from ratchet.core.errors import InputError
 from ratchet.core.rundir import open_run
@@ -138,8 +138,11 @@ def test_logs_runs_and_stop_take_a_run_by_any_of_its_names(toy: Toy) -> None:
 @pytest.mark.slow
 def test_stop_asks_the_process_that_holds_the_run(toy: Toy) -> None:
     holder = (
-        "import sys, time; from pathlib import Path; from ratchet.core.rundir import open_run\n"
+        "import json, time; from pathlib import Path; from ratchet.core.rundir import open_run\n"
         "with open_run('train', {'n': 1}, {}, runs=Path('runs')) as run:\n"
+        "    run.store.commit(1, {'step': 4}, {})\n"
+        "    live = {'step': 5, 'stop_step': 9, 'seconds_left': 130}\n"
+        "    (run.path / 'progress.json').write_text(json.dumps(live))\n"
         "    print('held', flush=True)\n"
         "    while not run.stop_file.exists(): time.sleep(0.05)\n"
     )
@@ -150,6 +153,11 @@ def test_stop_asks_the_process_that_holds_the_run(toy: Toy) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
+        for table in (ratchet(toy.root, "runs", "ls").stdout, ratchet(toy.root, "status").stdout):
+            assert "5 of 9" in table
+            assert f"pid {process.pid} holds it, 2 min left; step 4 is saved" in table
+        (told,) = json.loads(ratchet(toy.root, "runs", "ls", "--json").stdout)
+        assert (told["seq"], told["steps"], told["live"]["step"]) == (1, 4, 5)
         asked = ratchet(toy.root, "stop")
         assert f"pid {process.pid}" in asked.stdout
         assert process.wait(timeout=30) == 0
@@ -183,5 +191,5 @@ def test_doctor_and_report_say_what_to_do(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(3, "3 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")])
-def test_ago_takes_the_largest_unit(seconds: float, said: str) -> None:
-    assert ago(seconds) == said
+def test_duration_takes_the_largest_unit(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +106,37 @@ def test_copy_found_again_keeps_its_outputs_and_follows_the_project(toy: Toy) ->
         remove_copy(toy.root, "eight")
     remove_copy(toy.root, "seven")
     assert copies(toy.root) == []
+
+
+@pytest.mark.slow
+def test_copy_that_another_process_has_or_a_stage_runs_in_is_refused_and_stays_as_it_is(toy: Toy) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from ratchet.copies import prepare_copy\n"
+        "prepare_copy(Path('.'), 'seven', [])\n"
+        "os.execv(sys.executable, [sys.executable, '-c', 'print(1, flush=True); input()'])\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=toy.root, env=toy.environment(), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "1\n"
+        toy.write("work.py", "print()\n")
+        with pytest.raises(InputError, match=rf"copies/seven: is in use by pid {holder.pid}; wait for it"):
+            prepare_copy(toy.root, "seven", [])
+        with pytest.raises(InputError, match="is in use"):
+            remove_copy(toy.root, "seven")
+        (copy,) = copies(toy.root)
+        assert (copy / "work.py").read_text() != "print()\n"
+    finally:
+        holder.communicate("")
+    (copy / ".dvc/tmp").mkdir(exist_ok=True)
+    (copy / ".dvc/tmp/rwlock").write_text(json.dumps({"write": {"out": {"pid": os.getpid(), "cmd": ""}}}))
+    with pytest.raises(InputError, match=f"is in use by pid {os.getpid()}"):
+        prepare_copy(toy.root, "seven", [])
+    (copy / ".dvc/tmp/rwlock").unlink()
+    assert (prepare_copy(toy.root, "seven", []) / "work.py").read_text() == "print()\n"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from ratchet.dag import Dag, Node, read_dag
 
 
 def node(name: str, *parents: str, changes: tuple[str, ...] = ()) -> Node:
-    return Node(name, "", parents, gpu=False, timeout_s=None, retries=0, outs=(), changes=changes)
+    return Node(name, "", parents, timeout_s=None, retries=0, outs=(), changes=changes)
 
 
 DIAMOND = Dag((node("a"), node("left", "a", changes=("parameter left.x modified",)), node("right", "a"),
@@ -103,6 +103,25 @@ def test_read_dag_answers_while_a_stage_runs_and_says_which(tmp_path: Path) -> N
         os.killpg(repro.pid, signal.SIGKILL)
         repro.wait()
     assert read_dag(toy.root)["left"].running is None
+
+
+def test_read_dag_looks_again_when_a_file_vanishes_under_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ratchet import dag
+    from ratchet.core.errors import InfrastructureError
+
+    answers: list[Dag | None] = [None, DIAMOND]
+
+    def read(_root: Path) -> Dag:
+        answer = answers.pop(0)
+        if answer is None:
+            raise FileNotFoundError("out/a")
+        return answer
+
+    monkeypatch.setattr(dag, "_read", read)
+    assert read_dag(tmp_path) is DIAMOND
+    answers[:] = [None, None, None]
+    with pytest.raises(InfrastructureError, match="its files change while they are read"):
+        read_dag(tmp_path)
 
 
 def test_read_dag_broken_pipeline_is_one_line(tmp_path: Path) -> None:
