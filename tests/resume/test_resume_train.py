@@ -6,6 +6,7 @@ Trainings run in forked children, so that a kill is a real SIGKILL and costs no 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -21,10 +22,14 @@ from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.core.fingerprint import tree_digest
-from ratchet.core.rundir import list_runs
+from ratchet.core.rundir import list_runs, read_identity
+from ratchet.data.packing import PackedSplit
+from ratchet.data.tokenizer import Tokenizer
 from ratchet.settings import child_environment
 from ratchet.stage import guarded
-from ratchet.train import progress, training_state
+from ratchet.train import device, progress, training_state
+from ratchet.train.judge import judge
+from ratchet.train.mirror import history_steps
 
 
 @pytest.fixture(scope="module")
@@ -313,6 +318,85 @@ UNFIT = """
 _load = Experiment.load_state_dict
 Experiment.load_state_dict = lambda self, state: _load(self, {k: v for k, v in state.items() if "head" not in k})
 """
+
+
+def test_train_portable_changes_continue_the_same_run_to_the_same_bytes(
+    project: Path, tmp_path: Path, unbroken: dict[str, str]
+) -> None:
+    """Where it pauses, when it saves and gives up, how much it says, and to whom; the device index: test_device.py."""
+    trained(project, tmp_path, stop_at=3, checkpoint={"every_steps": 1, "keep_last": 1, "keep_best": 1})
+    trained(project, tmp_path, stop_at=6, explode_ratio=9.0, startup_limit_s=50.0, settings={"log_interval": 2})
+    settings = {"wandb": "offline", "wandb_project": "another", "log_interval": 1}
+    assert trained(project, tmp_path, settings=settings, checkpoint={"every_seconds": 0.001}) == unbroken
+    (run,) = list_runs(tmp_path / "runs")
+    assert (run.state, run.steps) == ("finished", 10)
+    (file,) = run.path.glob("wandb/offline-run-*/*.wandb")
+    assert list(history_steps(file)) == list(range(1, 11))
+
+
+def test_train_on_other_threads_needs_allow_inexact_and_is_marked(
+    project: Path, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "available_cpus", lambda: 2)
+    trained(project, tmp_path, stop_at=6)
+    (run,) = list_runs(tmp_path / "runs")
+    settings = {"resume_run": run.path, "threads": 2}
+    assert in_child(lambda: launch(project, tmp_path, settings=settings)) == 2
+    said = capfd.readouterr().err
+    assert "changed: device.threads 1 → 2; " in said
+    assert "continue with --allow-inexact" in said
+    assert in_child(lambda: launch(project, tmp_path, settings=settings | {"allow_inexact": True})) == 0
+    assert "at step 6 of 10" in capfd.readouterr().err
+    record = read_identity(run.path)
+    assert record["identity"]["device"]["threads"] == 2
+    assert [(mark["key"], mark["old"], mark["new"]) for mark in record["inexact"]] == [("device.threads", 1, 2)]
+    assert [info.steps for info in list_runs(tmp_path / "runs")] == [10]
+
+
+EPOCH_STEPS = 9
+
+
+def test_train_two_epochs_and_two_more_of_a_horizon_of_four_equal_four(project: Path, tmp_path: Path) -> None:
+    four = {"horizon": {"unit": "epochs", "value": 4}}
+    trained(project, tmp_path / "halves", **four, stop_at=2 * EPOCH_STEPS)
+    assert json.loads((tmp_path / "halves/metrics.json").read_text())["epochs"] == 2.0
+    halves = trained(project, tmp_path / "halves", **four)
+    assert halves == trained(project, tmp_path / "once", **four)
+    assert json.loads((tmp_path / "once/metrics.json").read_text())["epochs"] == 4.0
+
+
+CONSTANT = """
+_step = Experiment.step
+Experiment.step = lambda self, batches, progress: _step(self, batches, 0.5)
+Experiment.constant_schedule = True
+"""
+
+
+def test_train_constant_schedule_two_epochs_and_two_more_equal_four(project: Path, tmp_path: Path) -> None:
+    constant = edit_arena(project, tmp_path / "constant", CONSTANT)
+    two = {"horizon": {"unit": "epochs", "value": 2}}
+    trained(constant, tmp_path / "halves", **two)
+    halves = trained(constant, tmp_path / "halves", **two, stop_at=4 * EPOCH_STEPS)
+    once = trained(constant, tmp_path / "once", horizon={"unit": "epochs", "value": 4})
+    del halves["metrics.json"], once["metrics.json"]  # they name the horizon
+    assert halves == once
+    assert len(list_runs(tmp_path / "halves/runs")) == 1
+
+
+@pytest.mark.slow
+def test_train_killed_and_resumed_is_judged_to_the_same_val_bpb(project: Path, tmp_path: Path) -> None:
+    trained(project, tmp_path / "unbroken")
+    assert killed_at(50, project, tmp_path / "killed") == -signal.SIGKILL
+    assert not (tmp_path / "killed/model").exists()
+    trained(project, tmp_path / "killed")
+    split = PackedSplit.load(project / "data/pack/val")
+    token_bytes = Tokenizer.load(project / "data/tokenizer").token_bytes
+    one, other = (
+        judge(tmp_path / name / "model", split, token_bytes, device=device.resolve_device("cpu", 1), batch_rows=4)
+        for name in ("unbroken", "killed")
+    )
+    assert one.val_bpb == other.val_bpb
+    assert one.documents.equals(other.documents)
 
 
 def _after_step(step: int, action: Callable[[], None]) -> None:
