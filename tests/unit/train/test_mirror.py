@@ -75,6 +75,9 @@ def test_mirror_of_a_killed_and_resumed_training_holds_each_step_once_in_one_run
     assert told(run)[0] == [1, 2, 3, 4, 5, 6]
     assert in_child(lambda: launch(project, where, settings={"wandb": "offline"})) == 0
     steps, ids = told(run)
+    defined = [record["metric"] for record in inspected(run) if record["type"] == "metric"]
+    assert {"name": "train/step"}.items() <= defined[0].items()
+    assert any(metric.get("glob_name") == "train/*" and metric["step_metric"] == "train/step" for metric in defined)
     assert steps == list(range(1, 11))
     metadata = read_metadata(max((run / "checkpoints").iterdir()))
     assert ids == {metadata["state"]["wandb"]["id"]} == {metadata["labels"]["wandb"]["id"]}
