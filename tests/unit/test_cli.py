@@ -186,6 +186,10 @@ def test_doctor_and_report_say_what_to_do(toy: Toy) -> None:
     assert findings["dvc"]["found"] == "4 stages, 4 of them to run"
     none = ratchet(toy.root, "report")
     assert (none.returncode, none.stderr) == (2, "data/plot/report.html: no report yet; type `ratchet run`\n")
+    elsewhere = ratchet(toy.root, "report", "--profile", "seven")
+    said = ".ratchet/copies/seven: no such copy yet; type `ratchet run --profile seven`\n"
+    assert (elsewhere.returncode, elsewhere.stderr) == (2, said)
+    assert not (toy.root / ".ratchet/copies").exists()
     toy.write("data/plot/report.html", "<p>")
     assert ratchet(toy.root, "report").stdout.strip() == str((toy.root / "data/plot/report.html").resolve())
 
