@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import corpora
-import results
 import tiktoken
 import torch
 
+import corpora
+import results
 from ratchet.data.loader import Loader
 from ratchet.data.packing import PackedSplit, pack_split
 from ratchet.data.row_plan import Gaps

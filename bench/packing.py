@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import corpora
 import numpy as np
 import tiktoken
 
+import corpora
 import results
 from ratchet.data.documents import ShardWriter, read_documents
 from ratchet.data.packing import pack_split

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import made_result
 import pytest
 from PIL import Image
 
+import made_result
 from ratchet.report import palette
 from steps import plot
 

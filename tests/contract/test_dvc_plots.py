@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toy_project import Toy
 
 from ratchet.params import read_document
 from ratchet.report.plots import FILES
+from toy_project import Toy
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from toy_project import Toy
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import toy_training
 import yaml
-from made_result import make_result
-from shards import write_documents
 
+import toy_training
+from made_result import make_result
 from ratchet.params import merge, read_document
 from ratchet.settings import child_environment
+from shards import write_documents
 
 pytestmark = pytest.mark.slow  # each starts a process, most of them load torch
 

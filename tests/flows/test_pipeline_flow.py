@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_stage_process import alive, wait_for_pids
+
 from toy_project import Toy
 
 pytestmark = pytest.mark.slow

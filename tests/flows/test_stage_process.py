@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_project import Toy
 
 from flows import stage_process
 from flows.stage_process import lines, own_lines, reproduce
+from toy_project import Toy
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from toy_project import Toy
 
 

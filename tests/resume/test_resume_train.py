@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from safetensors import SafetensorError
-from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.core.fingerprint import tree_digest
@@ -30,6 +29,7 @@ from ratchet.stage import guarded
 from ratchet.train import device, progress, training_state
 from ratchet.train.judge import judge
 from ratchet.train.mirror import history_steps
+from toy_training import edit_arena, in_child, launch, make_project, results
 
 
 @pytest.fixture(scope="module")

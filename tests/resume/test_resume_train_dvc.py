@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toy_training import make_project
 
 from ratchet.core.fingerprint import tree_digest
 from ratchet.settings import child_environment
+from toy_training import make_project
 
 OUTPUTS = ("data/train/model", "data/train/history.tsv", "metrics/train.json")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import yaml
+
 from shards import write_documents
 
 STAGES = ("prepare", "tokenizer", "pack", "train", "evaluate")

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_project import PROJECT, Toy
 
 from ratchet.commands.project import duration
 from ratchet.commands.runs import find_run
 from ratchet.core.errors import InputError
 from ratchet.core.rundir import open_run
+from toy_project import PROJECT, Toy
 
 
 def ratchet(folder: Path, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:

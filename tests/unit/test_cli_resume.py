@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from toy_project import PROJECT, Toy
 from toy_training import make_project
 

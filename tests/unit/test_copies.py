@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy_project import Toy
 
 from ratchet.copies import copies, name_of, prepare_copy, remove_copy, wanted_params
 from ratchet.core.errors import InputError
 from ratchet.dag import read_dag
 from ratchet.params import read_document
+from toy_project import Toy
 
 
 @pytest.fixture

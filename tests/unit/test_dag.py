@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_project import Toy
 
 from ratchet.core.errors import InputError
 from ratchet.dag import Dag, Node, read_dag
+from toy_project import Toy
 
 
 def node(name: str, *parents: str, changes: tuple[str, ...] = ()) -> Node:

@@ -16,7 +16,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shards import write_documents
 
 from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.data import encoding
@@ -25,6 +24,7 @@ from ratchet.data.row_plan import Gaps
 from ratchet.data.tokenizer import Tokenizer
 from ratchet.data.tokenizer_training import train
 from ratchet.settings import child_environment
+from shards import write_documents
 
 SENTENCE = "the ratchet turns one way only; größer 日本 🙂 and 12345 more words of text, don't they say"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from shards import write_documents
 
 from ratchet.core.errors import InputError
 from ratchet.data.documents import read_documents, read_texts
+from shards import write_documents
 
 TEXTS = [f"document {number}: é 日本 😀 \x00\r\n" for number in range(2500)]
 

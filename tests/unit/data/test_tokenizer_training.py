@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from shards import write_documents
 
 from ratchet.core.errors import InputError
 from ratchet.data.tokenizer import Tokenizer
 from ratchet.data.tokenizer_training import Sample, train
 from ratchet.settings import child_environment
+from shards import write_documents
 
 TEXTS = [f"Sentence number {number} speaks of {number * 7919 % 1000} things." for number in range(40)]
 PARAMS = {"vocab_size": 300, "max_characters": 100_000, "max_document_characters": 10_000}

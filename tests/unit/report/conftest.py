@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import made_result
 import pytest
+
+import made_result
 
 
 @pytest.fixture

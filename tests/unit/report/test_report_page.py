@@ -7,16 +7,16 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import made_result
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from shards import write_documents
 
+import made_result
 from ratchet.report import facts, html, palette, plots, svg
 from ratchet.report.facts import Facts
+from shards import write_documents
 
 ROOT = Path(__file__).resolve().parents[3]
 EVIL = "<script>alert('x')</script>&\"</table>"

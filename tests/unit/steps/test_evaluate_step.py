@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
-from shards import write_documents
 
 from ratchet.core.errors import InputError
 from ratchet.data.packing import pack_split
@@ -24,6 +23,7 @@ from ratchet.tables import metrics as metrics_table
 from ratchet.train.device import Device, resolve_device
 from ratchet.train.judge import Judgement
 from ratchet.train.refusal import Refused
+from shards import write_documents
 from steps import evaluate
 from steps.evaluate import EvaluateParams, Inputs, Outputs, run
 

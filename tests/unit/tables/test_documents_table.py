@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import made_result
 import pandas as pd
 import pytest
 
+import made_result
 from ratchet.core.errors import InputError
 from ratchet.tables import documents
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import made_result
 import pytest
 
+import made_result
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import flatten
 from ratchet.tables import metrics, provenance, timing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import made_result
 import pytest
 
+import made_result
 from ratchet.core.errors import InputError
 from ratchet.tables import history, metrics, pages
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_training import MAIN, TRAIN, make_project
 
 from ratchet.core import atomic
 from ratchet.core.fingerprint import differences
@@ -18,6 +17,7 @@ from ratchet.train import launch
 from ratchet.train.device import Device
 from ratchet.train.launch import Request, identity
 from ratchet.train.parameters import TrainParams
+from toy_training import MAIN, TRAIN, make_project
 
 PROCESSOR = Device("cpu", 0, "a processor", "AVX2", 2)
 SEALED = ("the trainer", "what it imports", "a comment in the trainer", "unimported modules")

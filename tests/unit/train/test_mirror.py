@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_training import in_child, launch, make_project
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.settings import Settings
 from ratchet.train import mirror as mirrors
 from ratchet.train import progress
 from ratchet.train.mirror import Mirror, history_steps, new_identity, recorded_steps
+from toy_training import in_child, launch, make_project
 
 IDENTITY = {"id": "0a1b2c3d", "project": "toy", "entity": None}
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_training import edit_arena, in_child, launch, make_project, results
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.core.rundir import list_runs
 from ratchet.tables import history, metrics, timing
 from ratchet.train import progress
 from ratchet.train.clock import Clock
+from toy_training import edit_arena, in_child, launch, make_project, results
 
 
 @pytest.fixture(scope="module")

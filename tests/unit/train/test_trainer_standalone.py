@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from toy_training import make_project
 
 from ratchet.settings import Settings, child_environment
 from ratchet.train import standalone
 from ratchet.train.device import Device
+from toy_training import make_project
 
 
 def run_arena(project: Path) -> int:
