@@ -264,7 +264,14 @@ def _may_mount() -> bool:
 def run_on_tiny_disk(project: Path, folder: str, **more: str) -> subprocess.CompletedProcess[str]:
     """The step as a process with `folder` on a file system of 100 kB; stdout then lists the files that it left."""
     return subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", TINY_DISK.format(folder=folder, python=shlex.quote(sys.executable))],
+        [
+            "unshare",
+            "--mount",
+            "--map-root-user",
+            "sh",
+            "-c",
+            TINY_DISK.format(folder=folder, python=shlex.quote(sys.executable)),
+        ],
         cwd=project,
         env=child_environment(PYTHONPATH=str(PROJECT), **more),
         capture_output=True,
