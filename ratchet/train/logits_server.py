@@ -19,7 +19,7 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors.torch import load_file
@@ -65,8 +65,6 @@ class Server:
                 self._listen()
             ask = self.asked.popleft()
             logits = self._logits(ask)
-            if logits is None:
-                return
             self._deliver(ask.numbers[0], logits.reshape(-1, logits.size(-1)))
 
     def _listen(self) -> None:
@@ -76,8 +74,8 @@ class Server:
             elif message.kind is Kind.FREE:
                 self.free.append(message.numbers[0])
 
-    def _logits(self, ask: Message) -> Tensor | None:
-        """The model's answer [B, T, V], or None after a complaint about it was sent."""
+    def _logits(self, ask: Message) -> Tensor:
+        """The model's answer [B, T, V]. One that is none is complained about, which ends the serving."""
         rows, length, vocab_size = self.shape
         tokens = torch.frombuffer(bytearray(ask.payload), dtype=torch.int32).view(rows, length).long()
         with torch.inference_mode():
@@ -85,10 +83,8 @@ class Server:
         if not isinstance(logits, Tensor) or logits.shape != (rows, length, vocab_size):
             found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             self._fail(Reason.WRONG_SHAPE, f"logits of shape {found}, not [{rows}, {length}, {vocab_size}]")
-            return None
         if logits.dtype not in LOGIT_DTYPES:
             self._fail(Reason.WRONG_DTYPE, f"logits of {logits.dtype}, not float32, bfloat16 or float16")
-            return None
         return logits
 
     def _deliver(self, serial: int, logits_NV: Tensor) -> None:
@@ -103,8 +99,12 @@ class Server:
                 self.slots.views[slot][: part.size(0)].copy_(part)
             self.channel.send(Message(Kind.PIECE, (serial, slot, first, part.size(0))))
 
-    def _fail(self, reason: Reason, detail: str) -> None:
+    def _fail(self, reason: Reason, detail: str) -> NoReturn:
+        """Complain, then hear the judge out until it closes: were this process gone while the judge still asks, the
+        judge would find a closed connection before it reads the complaint. Raises ClosedError."""
         self.channel.send(Message.of_json(Kind.FAIL, {"reason": reason, "detail": detail}))
+        while True:
+            self._listen()
 
 
 def load_experiment(model: Path, device: str) -> Any:

@@ -137,3 +137,16 @@ def test_piece_is_bounded_by_the_chunk_size_at_any_vocabulary() -> None:
 def test_deadline_that_has_passed_refuses() -> None:
     with pytest.raises(Refused, match="no end within 0 s"):
         Deadline(0.0).left()
+
+
+def test_server_that_has_complained_stays_to_be_heard_while_the_judge_still_asks(model: Path) -> None:
+    (model / "arena.py").write_text(ARENA.replace("return self.table[tokens]", "return 1.7"))
+    with Candidate(model, Question(ROWS, LENGTH, VOCAB), device="cpu", threads=1, deadline=Deadline(60)) as running:
+        running.connect()
+        running.wait_ready()
+        running.ask(TOKENS)
+        time.sleep(1.0)  # by now it has complained; gone, it would be found with "exit code 0" by the next question
+        running.ask(TOKENS)
+        with pytest.raises(Refused) as refusal:
+            list(running.pieces())
+    assert refusal.value.reason is Reason.WRONG_SHAPE
