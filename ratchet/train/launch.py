@@ -17,8 +17,8 @@ from typing import Any
 import ratchet
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
-from ratchet.core.fingerprint import code_digest, file_digest, import_closure, tree_digest
-from ratchet.core.rundir import RunDirectory, open_run
+from ratchet.core.fingerprint import code_digest, differences, file_digest, import_closure, tree_digest
+from ratchet.core.rundir import RunDirectory, open_run, read_identity
 from ratchet.data.packing import PackedSplit
 from ratchet.settings import Settings
 from ratchet.train import summary
@@ -106,6 +106,7 @@ def train_and_publish(request: Request, outputs: Published, settings: Settings) 
         with exclusive(device):
             ending = train(plan, run)
         _close(run, ending)
+        _refuse_idle_adoption(run, who, ending)
         publish(run, plan, ending, outputs)
     return ending
 
@@ -142,6 +143,17 @@ def _close(run: RunDirectory, ending: Ending) -> None:
         run.end("stopped", f"train.stop_at: step {step} of {horizon}")
     else:
         run.end("finished", f"step {step} of {horizon}")
+
+
+def _refuse_idle_adoption(run: RunDirectory, who: dict[str, Any], ending: Ending) -> None:
+    """Raise InputError when a change was accepted and then nothing trained under it: the run is still what it was, and
+    publishing would put its weights beside a source that did not make them."""
+    changes = differences(read_identity(run.path)["identity"], atomic.plain(who, LOOP))
+    if changes:
+        what = (
+            f"is at its stop, step {ending.state['step']}: nothing is left to train under the changed {changes[0].key}"
+        )
+        raise InputError(run.path, what, "raise train.stop_at, or undo the change")
 
 
 def publish(run: RunDirectory, plan: Plan, ending: Ending, outputs: Published) -> None:

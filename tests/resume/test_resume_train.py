@@ -314,6 +314,20 @@ def test_train_adopted_arena_that_does_not_fit_leaves_the_run_to_its_old_code(
     assert results(tmp_path) == unbroken
 
 
+def test_train_adopting_code_with_nothing_left_to_train_publishes_nothing(
+    project: Path, tmp_path: Path, capfd: Any
+) -> None:
+    trained(project, tmp_path, stop_at=6)
+    before = results(tmp_path)
+    (run,) = list_runs(tmp_path / "runs")
+    edited = edit_arena(project, tmp_path / "edited", "ADAM_BETAS = (0.9, 0.95)")
+    adopting = {"resume_run": run.path, "adopt_code": True}
+    assert in_child(lambda: launch(edited, tmp_path, settings=adopting, stop_at=6)) == 2
+    assert "nothing is left to train under the changed code.arena" in capfd.readouterr().err
+    assert results(tmp_path) == before
+    assert list_runs(tmp_path / "runs")[0]._replace(age_s=run.age_s) == run
+
+
 UNFIT = """
 _load = Experiment.load_state_dict
 Experiment.load_state_dict = lambda self, state: _load(self, {k: v for k, v in state.items() if "head" not in k})
