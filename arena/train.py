@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import groupby
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -45,20 +45,7 @@ ADAM_BETAS = (0.8, 0.95)
 MOMENTUM_START, MOMENTUM_STEPS = 0.85, 300  # the momentum rises linearly from the first over so many steps
 GATE_CHANNELS = 32  # a value embedding is gated by the first channels of the stream
 LOSS_CHUNK = {"cpu": 32, "cuda": 16384, "mps": 4096}  # rows of logits at once; 32 stay in a core's cache
-
-
 MATRICES = ("query", "key", "value", "out", "gate", "up", "down")  # what Muon trains; AdamW has the rest
-
-
-class Spec(Protocol):
-    """What the trainer and the judge tell the arena. `dtype`, "float32" or "bfloat16", is that of matrix products."""
-
-    vocab_size: int
-    sequence_len: int
-    device: str
-    dtype: str
-    compile: bool
-    seed: int
 
 
 def kind(name: str) -> str:
@@ -82,8 +69,24 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
 
 def rotate(x_BTHE: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:
     """Rotary position embedding (Su et al., 2021): pairs (i, i + E/2) turn by an angle that grows with the position."""
-    left, right = x_BTHE.chunk(2, dim=-1)
-    return torch.cat((left * cos_TE + right * sin_TE, right * cos_TE - left * sin_TE), dim=-1)
+    return x_BTHE * cos_TE + x_BTHE.roll(x_BTHE.size(-1) // 2, -1) * sin_TE
+
+
+class NormedRotation(torch.autograd.Function):
+    """norm(rotate(x, cos, sin)) with half the passes over memory, and the same bits in float32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        rotated = rotate(x, cos, sin).float()
+        scale = (rotated * rotated).mean(-1, keepdim=True).add_(torch.finfo(torch.float32).eps).rsqrt_()
+        ctx.save_for_backward(rotated, scale, cos, sin)
+        return (rotated * scale).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        (rotated, scale, cos, sin), grad = ctx.saved_tensors, grad_outputs[0].float()
+        inner = (grad * rotated).sum(-1, keepdim=True).mul_(-0.5).mul_(scale.pow(3)).div_(grad.size(-1) / 2)
+        return rotate((grad * scale).add_(rotated * inner).to(cos.dtype), cos, -sin), None, None
 
 
 class SquaredReLU(torch.autograd.Function):
@@ -118,8 +121,8 @@ class Block(nn.Module):
 
     def attention(self, x_BTD: Tensor, tokens_BT: Tensor, cos_TE: Tensor, sin_TE: Tensor, mask: Any) -> Tensor:
         heads = (*x_BTD.shape[:2], -1, HEAD_DIM)
-        q_BTHE = norm(rotate(linear(x_BTD, self.query).view(heads), cos_TE, sin_TE))
-        k_BTKE = norm(rotate(linear(x_BTD, self.key).view(heads), cos_TE, sin_TE))
+        q_BTHE = NormedRotation.apply(linear(x_BTD, self.query).view(heads), cos_TE, sin_TE)
+        k_BTKE = NormedRotation.apply(linear(x_BTD, self.key).view(heads), cos_TE, sin_TE)
         v_BTKE = linear(x_BTD, self.value).view(heads)
         if self.value_embedding is not None and self.gate is not None:
             gate_BTK = 2 * torch.sigmoid(linear(x_BTD[..., : self.gate.size(1)], self.gate))
@@ -157,7 +160,7 @@ def window_mask(length: int, window: int, device: torch.device) -> Any:
 class GPT(nn.Module):
     """Token ids [B, T] to the normed final stream [B, T, D]; `head` [V, D] turns that into logits."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Any) -> None:
         super().__init__()
         self.dtype = getattr(torch, spec.dtype)
         valued = {"none": (), "alternate": range((DEPTH - 1) % 2, DEPTH, 2), "all": range(DEPTH)}[VALUE_EMBEDDINGS]
@@ -166,8 +169,9 @@ class GPT(nn.Module):
         self.stream_scale = nn.Parameter(torch.ones(DEPTH))  # each layer sees scale * stream + skip * embedding
         self.skip_scale = nn.Parameter(torch.full((DEPTH,), 0.1))
         angle_TE = torch.outer(torch.arange(spec.sequence_len), ROPE_BASE ** -torch.arange(0, 1, 2 / HEAD_DIM))
-        self.register_buffer("cos", angle_TE.cos()[:, None].to(self.dtype), persistent=False)
-        self.register_buffer("sin", angle_TE.sin()[:, None].to(self.dtype), persistent=False)
+        cos_TE, sin_TE = angle_TE.cos()[:, None].to(self.dtype), angle_TE.sin()[:, None].to(self.dtype)
+        self.register_buffer("cos", torch.cat((cos_TE, cos_TE), dim=-1), persistent=False)
+        self.register_buffer("sin", torch.cat((sin_TE, -sin_TE), dim=-1), persistent=False)
         self.initialise(spec.seed)
 
     def forward(self, tokens_BT: Tensor, masks: Sequence[Any]) -> Tensor:
@@ -184,13 +188,12 @@ class GPT(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         bound = (3 / (HEADS * HEAD_DIM)) ** 0.5  # uniform with standard deviation 1 / sqrt(width)
         for name, weight in self.named_parameters():
-            match kind(name):
-                case "embedding" | "head" as table:
-                    weight.normal_(0.0, 1.0 if table == "embedding" else 0.001, generator=generator)
-                case "out" | "down" | "gate":
-                    weight.zero_()
-                case "query" | "key" | "value" | "up" | "value_embedding":
-                    weight.uniform_(-bound, bound, generator=generator)
+            if kind(name) in ("embedding", "head"):
+                weight.normal_(0.0, 1.0 if kind(name) == "embedding" else 0.001, generator=generator)
+            elif kind(name) in ("out", "down", "gate"):
+                weight.zero_()
+            elif kind(name) in (*MATRICES, "value_embedding"):
+                weight.uniform_(-bound, bound, generator=generator)
 
 
 class SoftCappedLoss(torch.autograd.Function):
@@ -262,9 +265,7 @@ class Muon:
             update_MRC = polar(grad_MRC.lerp_(smooth_MRC, momentum))  # Nesterov
             decayed_MRC = weight_MRC * (update_MRC * weight_MRC > 0) * weight_decay  # only where both agree in sign
             scale = lr * max(1.0, weight_MRC.size(1) / weight_MRC.size(2)) ** 0.5
-            weight_MRC -= scale * (update_MRC + decayed_MRC)
-            for parameter, weight_RC in zip(stack, weight_MRC, strict=True):
-                parameter.copy_(weight_RC)
+            torch._foreach_sub_(stack, (scale * (update_MRC + decayed_MRC)).unbind())
 
 
 class Optimizer:
@@ -309,11 +310,11 @@ def schedule(progress: float) -> float:
 
 
 class Experiment:
-    """One model in training: what the sealed trainer and the judge talk to."""
+    """One model in training: what the sealed trainer and the judge talk to. docs/arena.md has what `spec` holds."""
 
     batch_rows, accumulation = BATCH_ROWS, ACCUMULATION
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Any) -> None:
         self.device = torch.device(spec.device)
         self.model = GPT(spec).to(self.device)
         self.optimizer = Optimizer(self.model)
@@ -369,10 +370,8 @@ class Experiment:
 
     def flops_per_token(self) -> float:
         """Of training, forward and backward: 6 per weight of a matrix product and 12 per attended channel."""
-        weights = {name: weight for name, weight in self.model.named_parameters() if kind(name) in (*MATRICES, "head")}
-        return 6.0 * sum(map(Tensor.numel, weights.values())) + 12.0 * HEADS * HEAD_DIM * sum(
-            windows(self.sequence_len)
-        )
+        used = [weight for name, weight in self.model.named_parameters() if kind(name) in (*MATRICES, "head")]
+        return 6.0 * sum(map(Tensor.numel, used)) + 12.0 * HEADS * HEAD_DIM * sum(windows(self.sequence_len))
 
 
 def windows(length: int) -> list[int]:
@@ -387,7 +386,7 @@ def layer_masks(length: int, device: torch.device) -> list[Any]:
     return [made[window] for window in windows(length)]
 
 
-def build(spec: Spec) -> Experiment:
+def build(spec: Any) -> Experiment:
     """A fresh experiment. Raises ValueError when the knobs do not fit together."""
     if HEADS % QUERIES_PER_KEY:
         raise ValueError(f"HEADS={HEADS} is no multiple of QUERIES_PER_KEY={QUERIES_PER_KEY}")

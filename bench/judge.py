@@ -31,6 +31,7 @@ from safetensors.torch import load_file, save_file
 
 import results
 from ratchet.data.packing import PackedSplit, Pieces
+from ratchet.sandbox.process import ProcessSandbox
 from ratchet.train import scoring
 from ratchet.train.arena import Experiment, Spec, load_arena
 from ratchet.train.device import resolve_device, tune_allocator
@@ -74,7 +75,9 @@ def time_judge(folder: Path, rows: int) -> float:
     pieces = Pieces(numbers, numbers, np.zeros(rows, np.int64), np.full(rows, LENGTH))
     split = PackedSplit(folder, {"sequence_len": LENGTH, "vocab_size": VOCAB}, make_rows(rows), pieces)
     token_bytes = np.full(VOCAB, 4, np.int32)
-    return judge(folder, split, token_bytes, device=resolve_device("cpu"), batch_rows=BATCH).tokens_per_s
+    return judge(
+        folder, split, token_bytes, device=resolve_device("cpu"), batch_rows=BATCH, sandbox=ProcessSandbox()
+    ).tokens_per_s
 
 
 def time_plain(folder: Path, rows: int) -> float:

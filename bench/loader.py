@@ -95,7 +95,8 @@ def compare(
     split, batch_rows = PackedSplit.load(packed), TOKENS_PER_BATCH // sequence_len
     online = OnlineLoader(texts, tokenizer, batch_rows, sequence_len)
     with Loader(split, batch_rows=batch_rows, seed=0) as ours:
-        cpu_seconds_per_batch(online, 20), cpu_seconds_per_batch(ours, 200)
+        cpu_seconds_per_batch(online, 20)
+        cpu_seconds_per_batch(ours, 200)
         turns = [(cpu_seconds_per_batch(online, 60), cpu_seconds_per_batch(ours, 600)) for _ in range(5)]
     online_cost, our_cost = (sorted(costs)[2] for costs in zip(*turns, strict=True))
     return {

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from ratchet.core import atomic
 from ratchet.core.provenance import collect
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("ratchet", "torch", "numpy", "tiktoken", "rustbpe", "pyarrow")
+LIBRARIES = ("tiktoken", "rustbpe", "pyarrow")
+"""What the figures depend on beside the packages that every provenance names."""
 
 
 def keep(name: str, figures: dict[str, Any]) -> None:
@@ -27,10 +29,14 @@ def keep(name: str, figures: dict[str, Any]) -> None:
             "load_1min": round(os.getloadavg()[0], 2),
         },
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "provenance": collect(ROOT, exclude=["bench/results"], packages=PACKAGES),
+        "provenance": collect(ROOT, exclude=["bench/results"], libraries=_versions()),
     }
     atomic.write_json(path, result)
     print(json.dumps(figures, indent=2, ensure_ascii=False))
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in LIBRARIES}
 
 
 def _cpu_name() -> str:

@@ -1,13 +1,14 @@
 """Training step of the arena against a plain eager one of the same arithmetic: tokens/s, peak memory, same bits?
 
-    .venv/bin/python bench/train_step.py [--steps 4] [--repeats 3] [--threads 2] [--dtype float32]
+    .venv/bin/python bench/train_step.py [--steps 24] [--threads 2] [--dtype float32]
 
-Each measurement is a fresh child process, plain and ours in turn, so that a busy neighbour hits both. Plain is what one
-writes first: autograd through the soft cap and F.cross_entropy, autograd through relu().square(), Muon in a loop over
-matrices, glibc's allocator as it comes. Ours is arena/train.py in a process prepared as the trainer prepares its own.
-Both use the same model code, initial weights, batches, fused AdamW and thread count. `cpu_ratio` compares CPU seconds:
-on a busy machine it is the steadier figure at one thread, while waiting threads spin in it at two. Kept in
-bench/results/train_step_DTYPE.json. Exit code 1 if a promise fails.
+Two child processes take one step each in turn, so that a busy neighbour hits both; the other one sleeps meanwhile. The
+ratio is the median over the pairs, and the quartiles say how far it moves. Plain is what one writes first: autograd
+through the soft cap and F.cross_entropy, through relu().square(), through the halves of a rotation put together again
+and F.rms_norm, Muon in a loop over matrices, glibc's allocator as it comes. Ours is arena/train.py in a process
+prepared as the trainer prepares its own. Both use the same model code, initial weights, batches, fused AdamW and
+thread count. `cpu_ratio` compares CPU seconds: on a busy machine it is the steadier figure at one thread, while
+waiting threads spin in it at two. Kept in bench/results/train_step_DTYPE.json. Exit code 1 if a promise fails.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LEAST_RATIO, MOST_MEMORY_MB = 1.5, 2700
 
 
 def plain_experiment(arena: Any, spec: Any) -> Any:
-    """The arena's experiment with its loss, its activation and its Muon replaced by what autograd and a loop give."""
+    """The arena's experiment with its loss, activation, rotation and Muon replaced by what autograd and a loop give."""
     import torch
     import torch.nn.functional as F
 
@@ -60,14 +61,21 @@ def plain_experiment(arena: Any, spec: Any) -> Any:
         def apply(x: Any) -> Any:
             return F.relu(x).square()
 
-    arena.SoftCappedLoss, arena.SquaredReLU = PlainLoss, PlainReLU
+    class PlainRotation:
+        @staticmethod
+        def apply(x: Any, cos: Any, sin: Any) -> Any:
+            (left, right), half = x.chunk(2, dim=-1), x.size(-1) // 2
+            cos, sin = cos[..., :half], sin[..., :half]
+            return arena.norm(torch.cat((left * cos + right * sin, right * cos - left * sin), dim=-1))
+
+    arena.SoftCappedLoss, arena.SquaredReLU, arena.NormedRotation = PlainLoss, PlainReLU, PlainRotation
     experiment = arena.build(spec)
     experiment.optimizer.muon = PlainMuon(experiment.optimizer.muon.stacks)
     return experiment
 
 
-def measure(which: str, steps: int, threads: int, dtype: str) -> dict[str, Any]:
-    """One child's work: `steps` steps; seconds of each, peak MiB, sha256 of the parameters."""
+def child(which: str, threads: int, dtype: str) -> None:
+    """Take one step for each line of standard input and tell its seconds; at the end, peak MiB and the parameters."""
     sys.path.insert(0, str(ROOT))
     import torch
 
@@ -82,66 +90,93 @@ def measure(which: str, steps: int, threads: int, dtype: str) -> dict[str, Any]:
     experiment = arena.build(spec) if which == "ours" else plain_experiment(arena, spec)
     generator = torch.Generator().manual_seed(0)
     size = (experiment.batch_rows, CONTEXT + 1)
-    seconds: list[float] = []
-    cpu_seconds: list[float] = []
-    for number in range(steps):
+    for line in sys.stdin:
         batches = [torch.randint(0, VOCAB, size, generator=generator) for _ in range(experiment.accumulation)]
         start, cpu_start = time.perf_counter(), time.process_time()
-        experiment.step(batches, number / steps)
-        seconds.append(time.perf_counter() - start)
-        cpu_seconds.append(time.process_time() - cpu_start)
+        experiment.step(batches, float(line))
+        tell({"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start})
     digest = hashlib.sha256()
     for name, weight in sorted(experiment.model.named_parameters()):
         digest.update(name.encode() + weight.detach().numpy().tobytes())
-    return {
-        "seconds": seconds,
-        "cpu_seconds": cpu_seconds,
+    tell({
         "tokens": experiment.accumulation * experiment.batch_rows * CONTEXT,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "sha256": digest.hexdigest(),
-    }
+    })  # fmt: skip
+
+
+def tell(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+class Child:
+    """One of the two processes, and what its steps took."""
+
+    def __init__(self, which: str, arguments: argparse.Namespace) -> None:
+        command = [sys.executable, __file__, "--child", which, "--threads", str(arguments.threads)]
+        command += ["--dtype", arguments.dtype]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.steps: list[dict[str, float]] = []
+
+    def step(self, progress: float) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{progress}\n")
+        self.process.stdin.flush()
+        self.steps.append(self.answer())
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        if line := self.process.stdout.readline():
+            return json.loads(line)
+        raise RuntimeError(f"a child ended with {self.process.wait()}")
+
+    def end(self) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        last = self.answer()
+        self.process.wait()
+        return last
 
 
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Children in turn, plain then ours; medians over all steps but each child's first."""
-    runs: dict[str, list[dict[str, Any]]] = {"plain": [], "ours": []}
-    for _ in range(arguments.repeats):
-        for which in runs:
-            command = [sys.executable, __file__, "--child", which, "--steps", str(arguments.steps)]
-            command += ["--threads", str(arguments.threads), "--dtype", arguments.dtype]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            runs[which].append(json.loads(done.stdout))
-    median = {
-        (which, clock): statistics.median(second for run in done for second in run[clock][1:])
-        for which, done in runs.items()
-        for clock in ("seconds", "cpu_seconds")
-    }
-    tokens = runs["plain"][0]["tokens"]
+    """Steps in turn, the one who goes first changing each time; figures over all pairs but the first two."""
+    plain, ours = (Child(which, arguments) for which in ("plain", "ours"))
+    for number in range(arguments.steps):
+        for one in (plain, ours) if number % 2 else (ours, plain):
+            one.step(number / arguments.steps)
+    last = {"plain": plain.end(), "ours": ours.end()}
+    pairs = list(zip(plain.steps, ours.steps, strict=True))[2:]
+    ratios, cpu_ratios = ([a[clock] / b[clock] for a, b in pairs] for clock in ("seconds", "cpu_seconds"))
+    seconds = {"plain": [a["seconds"] for a, _ in pairs], "ours": [b["seconds"] for _, b in pairs]}
+    tokens = last["plain"]["tokens"]
     return {
         "dtype": arguments.dtype,
         "threads": arguments.threads,
-        "plain_tokens_per_s": round(tokens / median["plain", "seconds"], 1),
-        "ours_tokens_per_s": round(tokens / median["ours", "seconds"], 1),
-        "ratio": round(median["plain", "seconds"] / median["ours", "seconds"], 3),
-        "cpu_ratio": round(median["plain", "cpu_seconds"] / median["ours", "cpu_seconds"], 3),
-        "plain_peak_mb": round(max(run["peak_mb"] for run in runs["plain"])),
-        "ours_peak_mb": round(max(run["peak_mb"] for run in runs["ours"])),
-        "bit_identical": len({run["sha256"] for done in runs.values() for run in done}) == 1,
+        "pairs": len(pairs),
+        "plain_tokens_per_s": round(tokens / statistics.median(seconds["plain"]), 1),
+        "ours_tokens_per_s": round(tokens / statistics.median(seconds["ours"]), 1),
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_quartiles": [round(value, 3) for value in statistics.quantiles(ratios, n=4)[::2]],
+        "cpu_ratio": round(statistics.median(cpu_ratios), 3),
+        "plain_peak_mb": round(last["plain"]["peak_mb"]),
+        "ours_peak_mb": round(last["ours"]["peak_mb"]),
+        "bit_identical": last["plain"]["sha256"] == last["ours"]["sha256"],
     }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the comparison as JSON; 0 when ratio, memory and bits keep what issue 2 promises."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=4, help="optimizer steps a child makes (the first is not timed)")
-    parser.add_argument("--repeats", type=int, default=3, help="children of each kind")
+    parser.add_argument("--steps", type=int, default=24, help="steps of each child (the first two are not counted)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of matrix products")
     parser.add_argument("--child", choices=("plain", "ours"), help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
-        print(json.dumps(measure(arguments.child, arguments.steps, arguments.threads, arguments.dtype)))
+        child(arguments.child, arguments.threads, arguments.dtype)
         return 0
+    if arguments.steps < 4:
+        parser.error("--steps: 4 or more, so that two pairs count")
     result = compare(arguments)
     results.keep(f"train_step_{arguments.dtype}", result)
     kept = result["ratio"] >= LEAST_RATIO and result["ours_peak_mb"] <= MOST_MEMORY_MB and result["bit_identical"]

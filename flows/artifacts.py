@@ -27,7 +27,12 @@ from prefect.artifacts import (
 )
 from prefect.exceptions import PrefectException
 
+from ratchet.commands import alerts
+from ratchet.core.errors import InputError
 from ratchet.dag import Dag
+from ratchet.loops.research import report_text
+from ratchet.report import progress_plot
+from ratchet.tables import improvement, ledgers
 
 MAX_MARKDOWN = 190_000
 """Bytes; above about 200 kB the UI gets slow."""
@@ -37,7 +42,10 @@ UPDATE_EVERY_S = 2.0
 CLOSE_S = 10.0
 """What the last update of a progress may take; a server that hangs does not hold the pipeline up."""
 
-_STEP = re.compile(r"\bstep\s+(\d+)\s*/\s*(\d+)")
+PICTURE_DPI = 80
+HITS = 10
+
+_STEP = re.compile(r"\b(?:step|experiment)\s+(\d+)\s*/\s*(\d+)")
 
 
 @cache
@@ -77,7 +85,7 @@ class Progress:
         await self._show(100.0 * self.ended / max(self.total, 1))
 
     def read(self, line: str) -> None:
-        """Take `step N/M` from a stage's line; the artifact follows at most every `UPDATE_EVERY_S` seconds."""
+        """Take `step N/M` or `experiment N/M` from a line; the artifact follows at most every `UPDATE_EVERY_S` s."""
         found = _STEP.search(line)
         if found is None or (self.pending and not self.pending.done()):
             return
@@ -103,6 +111,44 @@ async def show_results(root: Path, dag: Dag) -> None:
         await shown(acreate_table_artifact(table, key="metrics", description="Every stage's metrics"))
     if page := pictures(outs):
         await shown(acreate_markdown_artifact(page, key="plots", description="Curves of the newest run"))
+    await show_alerts(root)
+
+
+async def show_alerts(root: Path) -> None:
+    """Publish what a person should see in the results under `root`, none included; nothing while there are none."""
+    try:
+        looked, found = alerts.looked_at(root), await asyncio.to_thread(alerts.found_in, root)
+    except InputError as error:
+        say_once(f"no alerts: {error}")
+        return
+    if looked:
+        table = [{name: str(value) for name, value in alert._asdict().items()} for alert in found]
+        said = f"{len(found)} alerts on {', '.join(looked)}"
+        await shown(acreate_table_artifact(table, key="alerts", description=said))
+
+
+async def show_session(folder: Path) -> None:
+    """Publish how far the research session in `folder` is: its picture, largest improvements, cost."""
+    if page := await asyncio.to_thread(session_page, folder):
+        await shown(acreate_markdown_artifact(page, key="research-progress", description="The research session so far"))
+
+
+def session_page(folder: Path) -> str:
+    """The session whose results.tsv lies in `folder` as markdown; nothing while it has no readable row."""
+    try:
+        course = improvement.course(ledgers.read(folder / "results.tsv", lenient=True))
+    except InputError:
+        return ""
+    cost = "" if course.cost is None else f" Cost so far: {course.cost[-1]:.4g}."
+    picture = base64.b64encode(progress_plot.draw(course, dpi=PICTURE_DPI)).decode()
+    hits = [
+        f"| {hit.number} | {hit.gain:.6f} | {hit.val_bpb:.6f} | {report_text.plain(hit.description[:100])} |"
+        for hit in course.hits(HITS)
+    ]
+    table = "\n".join(["| no. | gain | val_bpb | what |", "|---|---|---|---|", *hits]) if hits else ""
+    drawn = f"![progress](data:image/png;base64,{picture})"
+    parts = [f"{progress_plot.sentence(course)}.{cost}", drawn if len(drawn) <= MAX_MARKDOWN else "", table]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def metrics_table(outs: list[tuple[str, Path]]) -> list[dict[str, str | float]]:

@@ -11,6 +11,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task
 
-from flows import artifacts
+from flows import artifacts, sigterm
 from flows.stage_process import Ending, reproduce
 from ratchet.commands.project import results, say_next
 from ratchet.core.errors import RatchetError
@@ -45,6 +46,12 @@ async def pipeline(
     The flow ends Completed with how each stage ended (Ran, Cached, Skipped), Stopped (Cancelled) when a stage was asked
     to end, or Failed with the first failing stage's own last lines. Raises InputError for an unknown stage.
     """
+    with sigterm.cancels_this_task():
+        return await run_chosen(first, last, force)
+
+
+async def run_chosen(first: str | None, last: str | None, force: tuple[str, ...]) -> State[dict[str, str]]:
+    """The flow's work, whose end is its state."""
     dag = await asyncio.to_thread(read_dag, Path.cwd())
     chosen = dag.chosen(first=first, last=last)
     stale = dag.stale(chosen, forced=[dag[name].name for name in force])
@@ -63,15 +70,19 @@ async def pipeline(
 async def run_all(
     chosen: Sequence[Node], stale: Mapping[str, Sequence[str]], force: frozenset[str]
 ) -> dict[str, State]:
-    """Every stage's final state. One starts when its parents have ended; one that fails stops only those below it."""
+    """Every stage's final state. One starts when its parents have ended, one that takes all cores when no other such
+    one runs; one that fails stops only those below it."""
     progress = await artifacts.Progress.start("pipeline-progress", len(chosen), "Stages that have ended")
     running: dict[str, asyncio.Task[State]] = {}
+    cores = asyncio.Lock()
 
     async def after_parents(node: Node) -> State:
         before = [await running[parent] for parent in node.parents if parent in running]
-        state = await stage_task(node)(
-            node.name, why=stale.get(node.name, ()), force=node.name in force, wait_for=before, return_state=True
-        )
+        why = stale.get(node.name, ())
+        async with cores if node.all_cores and why else nullcontext():
+            state = await stage_task(node)(
+                node.name, why=why, force=node.name in force, wait_for=before, return_state=True
+            )
         await progress.advance()
         return state
 
@@ -147,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RatchetError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         print("stopped; what was finished is kept; next: ratchet run", file=sys.stderr)
         return 130
 

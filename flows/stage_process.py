@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,44 +59,60 @@ class Ending:
     last: tuple[str, ...]
 
 
-async def reproduce(stage: str, *, force: bool = False, say: Callable[[str], None]) -> Ending:
+async def reproduce(
+    stage: str, *, force: bool = False, say: Callable[[str], None], more: Mapping[str, str] | None = None
+) -> Ending:
     """Let DVC run or restore `stage`; every line goes to `say` and to `.ratchet/logs/<stage>.log`.
 
+    `more`: variables for this run alone.
     However this ends (error, timeout, cancellation, Ctrl-C) the process group is dead when it returns.
     """
     # `--wait-for-lock`: independent stages run side by side, and DVC's lock is held only while it reads and writes.
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-s", *(["-f"] if force else []), stage]
+    seen: deque[str] = deque(maxlen=50)
+    kind: Kind = "Failed"
+    exit_code: int | None = None
+    STAGE_LOGS.mkdir(parents=True, exist_ok=True)
+    with (STAGE_LOGS / f"{stage}.log").open("w", encoding="utf-8") as log:
+
+        def heard(line: str) -> None:
+            nonlocal kind, exit_code
+            print(line, file=log, flush=True)
+            if not _ADVICE.match(line):
+                say(line)
+            seen.append(line)
+            kind = kind_of(line) or kind
+            exited = _EXITED.search(line)
+            exit_code = int(exited.group(1)) if exited else exit_code
+
+        status = await run_group(command, stage_environment() | dict(more or {}), heard)
+    if exit_code in STOPPED_CODES:
+        return Ending("Stopped", 130, own_lines(seen))
+    if status != 0:
+        return Ending("Failed", exit_code if exit_code is not None else status, own_lines(seen))
+    return Ending("Skipped" if kind == "Failed" else kind, 0, ())
+
+
+async def run_group(command: Sequence[str], environment: Mapping[str, str], heard: Callable[[str], None]) -> int:
+    """The exit code of `command`, each line of which goes to `heard`.
+
+    It leads a process group of its own, which is dead when this returns, however it ends.
+    """
     child = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
-        env=stage_environment(),
+        env=environment,
     )
-    seen: deque[str] = deque(maxlen=50)
-    kind: Kind = "Failed"
-    exit_code: int | None = None
-    STAGE_LOGS.mkdir(parents=True, exist_ok=True)
     try:
         assert child.stdout is not None
-        with (STAGE_LOGS / f"{stage}.log").open("w", encoding="utf-8") as log:
-            async for line in lines(child.stdout):
-                print(line, file=log, flush=True)
-                if not _ADVICE.match(line):
-                    say(line)
-                seen.append(line)
-                kind = kind_of(line) or kind
-                exited = _EXITED.search(line)
-                exit_code = int(exited.group(1)) if exited else exit_code
-        status = await child.wait()
+        async for line in lines(child.stdout):
+            heard(line)
+        return await child.wait()
     finally:
         await kill_group(child)
-    if exit_code in STOPPED_CODES:
-        return Ending("Stopped", 130, own_lines(seen))
-    if status != 0:
-        return Ending("Failed", exit_code if exit_code is not None else status, own_lines(seen))
-    return Ending("Skipped" if kind == "Failed" else kind, 0, ())
 
 
 def stage_environment() -> dict[str, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from ratchet import cli_outputs
+from ratchet.cli_options import Json, Override, Profile, Resume
 from ratchet.core.errors import RatchetError
 
 app = typer.Typer(
@@ -20,7 +22,9 @@ app = typer.Typer(
 
     Ratchet runs a pipeline of stages:
 
-      [bold]prepare → tokenizer → pack → train → evaluate → plot[/bold]
+      [bold]prepare → tokenizer → pack → train → evaluate → iterate → plot[/bold]
+      [bold]skill → plot[/bold]
+      [bold]team → plot[/bold]
 
     A stage runs only when something that it depends on has changed. A run
     that was killed goes on where it stopped. The same inputs give the same
@@ -42,6 +46,18 @@ app = typer.Typer(
       ratchet run -S train.seed=2     in a copy, with one value changed
       ratchet run --profile smoke     in a copy, under profiles/smoke.yaml
 
+    [bold]Research: let the arena be improved overnight[/bold]
+
+      ratchet watch                   the session that runs, live
+      ratchet results                 what it came to; reads others' too
+      ratchet promote                 its best arena, as a commit here
+
+    [bold]Share what was made[/bold]
+
+      ratchet push, ratchet pull      outputs, to a remote and back
+      ratchet get model@v1.2          an artifact as it was, with its card
+      ratchet sample "The river"      let the model write
+
     [bold]What is going on, and what went wrong[/bold]
 
       ratchet status                  what would run and why, every run
@@ -57,18 +73,9 @@ app = typer.Typer(
 )
 runs_app = typer.Typer(no_args_is_help=True, help="Run directories: checkpoints and ledgers of runs, kept in runs/.")
 app.add_typer(runs_app, name="runs")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for a program.")]
-Profile = Annotated[str | None, typer.Option("--profile", "-p", help="A file of profiles/, without .yaml.")]
-Override = Annotated[
-    list[str] | None, typer.Option("--set", "-S", metavar="KEY=VALUE", help="Change one parameter, in a copy.")
-]
-Resume = Annotated[
-    Literal["newest", "auto"] | None,
-    typer.Option(
-        "--resume", help="auto: a damaged newest checkpoint gives way to the one before; newest: it is an error."
-    ),
-]
+wandb_app = typer.Typer(no_args_is_help=True, help="Weights & Biases, which mirrors the record of a run.")
+app.add_typer(wandb_app, name="wandb")
+app.add_typer(cli_outputs.app)
 
 
 @app.command()
@@ -79,7 +86,7 @@ def run(
     last: Annotated[str | None, typer.Option("--until", metavar="STAGE", help="This stage and those above.")] = None,
     force: Annotated[list[str] | None, typer.Option(metavar="STAGE", help="Run it, changed or not.")] = None,
     resume: Resume = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why; run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, why and how; run nothing.")] = False,
 ) -> None:
     """Run what has changed, as a Prefect flow; say "up to date" when nothing has.
 
@@ -117,6 +124,7 @@ def logs(
     """Print the end of a stage's or a run's log; with --profile or -S of a stage in that copy.
 
     ratchet logs train --follow
+    ratchet logs iterate/7          what experiment 7 printed
     """
     from ratchet.commands import runs
 
@@ -131,6 +139,92 @@ def stop(
     from ratchet.commands import runs
 
     runs.stop(name)
+
+
+@app.command()
+def watch(
+    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Left out: the session that runs.")] = None,
+) -> None:
+    """Watch a research session from another shell: what is tried, running best, time left. Ctrl-C ends the watching.
+
+    ratchet watch
+    """
+    from ratchet.commands import research
+
+    research.watch(name)
+
+
+@app.command()
+def results(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Left out: data/iterate/results.tsv.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="OUT", help="Draw the picture there.")] = None,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Read what is readable, list what is left out.")] = False,
+    hits: Annotated[int, typer.Option(min=0, help="So many of the largest improvements.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Say what a research session came to: kept, crashed, best, largest improvements, cost.
+
+    Reads the results.tsv of any research loop with the published columns (commit val_bpb memory_gb status
+    description), in whatever order and shape, and says what it had to assume.
+
+      ratchet results
+      ratchet results night.tsv --png night.png
+      ratchet results messy.tsv --lenient --json
+    """
+    from ratchet.commands import research
+
+    research.results(file, png=png, lenient=lenient, hits=hits, as_json=as_json)
+
+
+@app.command()
+def alerts(profile: Profile = None, override: Override = None, as_json: Json = False) -> None:
+    """Say what to look at in the results here, of every loop: jumps, spikes, noise, overfitting, a dead proposer.
+
+    Each with its numbers and what to do. With --profile or -S those of that copy. Exit code 0: a result with alerts is
+    a result.
+
+      ratchet alerts
+      ratchet alerts --json
+    """
+    from ratchet.commands import alerts as commands
+
+    commands.alerts(profile=profile, overrides=override or [], as_json=as_json)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A revision of git, an experiment, a run, or `.`.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Likewise; measured against A.")],
+    png: Annotated[Path | None, typer.Option(metavar="OUT", help="Draw both curves there.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Two versions side by side: parameters, metrics with the paired gain, curves, the arena's diff.
+
+    ratchet compare main .                    what the working tree changes
+    ratchet compare 3f2c9a7d 9b01e2aa         two experiments of a session
+    ratchet compare train/9c0ffee1 train/51   two runs
+    """
+    from ratchet.commands import compare as comparing
+
+    comparing.run(first, second, png=png, as_json=as_json)
+
+
+@app.command()
+def promote(
+    tag: Annotated[str | None, typer.Argument(metavar="[TAG]", help="Left out: the session in data/iterate.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also when the session has no progress.")] = False,
+) -> None:
+    """Bring a finished session's best arena into the checkout: one commit of arena/train.py with its evidence.
+
+    Refused when arena/train.py has uncommitted changes. An arena that has
+    changed since the session began is merged; no other file is touched.
+
+      ratchet promote
+      ratchet promote nov30
+    """
+    from ratchet.commands import research
+
+    research.promote(tag, force=force)
 
 
 @app.command()
@@ -187,22 +281,70 @@ def init(
 
 
 @app.command()
-def report(
-    profile: Profile = None,
-    open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+def serve(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Of the server that is started here.")] = 4200,
 ) -> None:
-    """Say where the report is: one HTML page that needs no network."""
-    from ratchet.commands import setup
+    """Keep the schedules of prefect.yaml on this machine: a server, a worker, the deployments. Ctrl-C ends them.
 
-    setup.report(profile=profile, open_it=open_it)
+    With PREFECT_API_URL set the deployments go to that server and none is started.
+    """
+    from ratchet.commands import serve as commands
+
+    raise typer.Exit(commands.serve(port=port))
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Look at everything a run needs: Python, packages, disk, git, DVC. Exit code 1 when something is missing."""
-    from ratchet.commands import setup
+def doctor(
+    stage: Annotated[
+        str | None, typer.Argument(metavar="[STAGE]", help="That stage in full; left out: a line each.")
+    ] = None,
+    override: Override = None,
+    as_json: Json = False,
+) -> None:
+    """Look at everything a run needs, and say what to do about what is missing; then the exit code is 1.
 
-    raise typer.Exit(setup.doctor(as_json=as_json))
+    Python, packages, disk, git, DVC and its remote, device, containers, W&B; of a stage its parameters, inputs,
+    outputs, room, memory, keys. `ratchet doctor skill` asks each endpoint one short question; nothing else is asked.
+
+      ratchet doctor
+      ratchet doctor train -S train.knobs.DEPTH=8
+    """
+    from ratchet.commands import doctor as examining
+
+    raise typer.Exit(examining.doctor(stage, override or [], as_json=as_json))
+
+
+@app.command()
+def skill(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="The plan, its cost, one task through it.")] = False,
+    override: Override = None,
+) -> None:
+    """Train the skill document, or with --dry-run say what that would ask and cost.
+
+    It is the stage `skill` alone, as `ratchet run` would run it: with -S in a copy of the project.
+
+      ratchet skill --dry-run -S skill.use_slow_update=true
+      ratchet skill
+    """
+    from ratchet.commands import pipeline
+    from ratchet.commands import skill as commands
+
+    if dry_run:
+        commands.dry_run(override or [])
+    else:
+        choice = pipeline.Choice(first="skill", last="skill")
+        pipeline.run(choice, profile=None, overrides=override or [], resume=None, dry_run=False)
+
+
+@wandb_app.command("mirror")
+def wandb_mirror(run: Annotated[str, typer.Argument(metavar="RUN", help="As `ratchet runs ls` names it.")]) -> None:
+    """Send what the W&B run of a team training lacks, from its fsynced rows. Nothing is sent twice.
+
+    ratchet wandb mirror team
+    """
+    from ratchet.commands import runs
+
+    runs.mirror(run)
 
 
 @runs_app.command("ls")

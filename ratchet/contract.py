@@ -19,12 +19,16 @@ from typing import Any, NamedTuple, cast
 from ratchet import params as params_file
 from ratchet.core.errors import RatchetError
 from ratchet.core.fingerprint import import_closure
-from ratchet.stage import Stage
+from ratchet.stage import CHECKER, LAUNCHER, Stage
 
 PIPELINE = Path("dvc.yaml")
 
 ALWAYS = ("constraints.txt",)
 """A dep of every stage: another version of a package may give another result."""
+
+ELSEWHERE = (LAUNCHER, CHECKER)
+"""Started, but no dep. One runs the same command in another place, and tests show that the bytes are the same; the
+other refuses a result or lets it be."""
 
 _MODULE = re.compile(r"(ratchet|steps|flows)(\.\w+)+")
 
@@ -70,10 +74,14 @@ def code_of(module_file: Path, root: Path) -> list[Path]:
 def _started(file: Path, root: Path) -> Iterable[Path]:
     """Files of the project's modules whose dotted name stands in `file` as a string of its own."""
     for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _MODULE.fullmatch(node.value):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_started(node.value):
             path = root / Path(*node.value.split(".")).with_suffix(".py")
             if path.is_file():
                 yield path
+
+
+def _is_started(text: str) -> bool:
+    return text not in ELSEWHERE and _MODULE.fullmatch(text) is not None
 
 
 def claimed(entry: Mapping[str, Any]) -> Claim:

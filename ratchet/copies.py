@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import filecmp
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -29,6 +31,9 @@ PROFILES = Path("profiles")
 LOCK = "dvc.lock"
 HOLDERS = Path(".ratchet/holders")
 """One file a copy, locked by the process that has it."""
+
+WISH = Path(".ratchet/wish.json")
+"""In a copy: the profile and the overrides that it is of."""
 
 _held: dict[Path, int] = {}
 
@@ -95,7 +100,18 @@ def prepare_copy(project: Path, profile: str | None, overrides: Sequence[str]) -
         atomic.write_text(copy / params_file.PARAMS_FILE, text)
     if new:
         _share_cache(project, copy)
+    atomic.write_json(copy / WISH, {"profile": profile, "overrides": list(overrides)})
     return copy
+
+
+def options_of(copy: Path) -> str:
+    """What names `copy` on the command line: ` --profile smoke -S 'train.seed=2'`; nothing for what is no copy."""
+    try:
+        wish = json.loads((copy / WISH).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    profile = ["--profile", wish["profile"]] if wish["profile"] else []
+    return "".join(f" {shlex.quote(word)}" for word in [*profile, *(p for o in wish["overrides"] for p in ("-S", o))])
 
 
 def copies(project: Path) -> list[Path]:

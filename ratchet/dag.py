@@ -36,6 +36,8 @@ class Node:
     """Why DVC would run it by itself: one line per changed command, parameter, dependency or output."""
     running: int | None = None
     """The process that works on it now."""
+    all_cores: bool = False
+    """Computes with every core there is: two of these at once would each wait for the slowest thread of the other."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _node(stage: Stage, parents: tuple[str, ...], writers: dict[str, int]) -> No
         parents=parents,
         timeout_s=float(timeout) if timeout is not None else None,
         retries=int(meta.get("retries", 0)),
+        all_cores=bool(meta.get("all_cores", False)),
         outs=tuple(Path(out.def_path) for out in stage.outs),
         changes=tuple(_changes(stage)),
         running=next((writers[out.fs_path] for out in stage.outs if out.fs_path in writers), None),

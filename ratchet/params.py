@@ -112,7 +112,9 @@ def validate(values: Mapping[str, Any], section: str, model: type[P], path: Path
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        first, *others = error.errors()
+        first, *others = sorted(
+            error.errors(), key=lambda one: one["type"] != "extra_forbidden"
+        )  # a typo, then the hole
         dotted = ".".join([section, *(str(part) for part in first["loc"])])
         more = f" (and {len(others)} more)" if others else ""
         if first["type"] == "extra_forbidden":

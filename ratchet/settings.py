@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,16 @@ QUIET_TOOLS = {
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
 }
 """What keeps the tools below Ratchet from phoning home, drawing on a screen, losing a lease, misreading UTF-8."""
+
+JOB_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TZ")
+"""All that a job in a sandbox sees of the caller's environment: no key, no token, no home."""
+
+WANDB_SERVICE = "WANDB_SERVICE"
+"""Where W&B tells child processes of its service: `<version>-<process that started it>-<kind>-<address>`."""
+
+_KEY = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+SHORTEST_KEY = 8
+"""A shorter value of such a name is a number or a switch, and would be found everywhere."""
 
 
 class Settings(BaseSettings):
@@ -63,7 +74,28 @@ class Settings(BaseSettings):
     downloads: Path = Field(Path(".ratchet/downloads"), description="content-addressed cache of fetched files")
     download_workers: int = Field(4, ge=1, description="shards fetched at once")
     download_attempts: int = Field(6, ge=1, description="tries in a row without progress before a fetch gives up")
+    llm_base_url: str | None = Field(
+        None, description="base address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1"
+    )
+    llm_key: SecretStr | None = Field(None, description="key of that endpoint; sent to it alone, never written")
+    llm_attempts: int = Field(6, ge=1, description="tries of one call before the run stops with its cause")
+    llm_backoff_s: float = Field(1.0, ge=0, description="first wait between two tries of a call, s; doubles to 60 s")
+    llm_timeout_s: float = Field(300.0, gt=0, description="seconds that one try may take until its last byte")
     image_digest: str | None = Field(None, description="digest of the container image this runs in, for provenance")
+    sandbox: Literal["auto", "process", "container", "required"] = Field(
+        "auto",
+        description="where agent-written code runs: a container, else a process; required (or container): no else",
+    )
+    stages_in: Literal["process", "container"] = Field(
+        "process", description="where the stages prepare, tokenizer, pack, train, plot run: same command, same bytes"
+    )
+    executor: Literal["threads", "prefect"] = Field(
+        "threads", description="who runs a session's experiments: threads here, or a Prefect deployment by its name"
+    )
+    experiment_deployment: str = Field(
+        "experiment/experiment", description="the deployment that executor=prefect calls, as FLOW/NAME"
+    )
+    image: str | None = Field(None, description="image of the containers; null = what containers/build.py has built")
     download_backoff_s: float = Field(1.0, ge=0, description="first wait between two tries, s; doubles, at most 60 s")
     env_file: Path = Field(Path(".env"), description="file with more of these; copies read the project's")
 
@@ -84,6 +116,12 @@ def settings() -> Settings:
         ) from None
 
 
+def secret(name: str) -> SecretStr | None:
+    """The environment variable `name`, of the environment or the `.env` file, for a key that params call by name."""
+    value = os.environ.get(name) or dotenv_values(os.environ.get("RATCHET_ENV_FILE", ".env")).get(name)
+    return SecretStr(value) if value else None
+
+
 def _refuse_unknown(names: Iterable[str], where: str) -> None:
     known = [PREFIX + name.upper() for name in Settings.model_fields]
     for name in sorted(names):
@@ -102,6 +140,23 @@ def child_environment(**more: str) -> dict[str, str]:
     return {**QUIET_TOOLS, **home, **os.environ, **more}
 
 
+def job_environment(names: Iterable[str] = JOB_ENVIRONMENT) -> dict[str, str]:
+    """What a job in a sandbox gets of this process' environment: the allow-list `names`, and what keeps tools quiet."""
+    return {**QUIET_TOOLS, **{name: os.environ[name] for name in names if name in os.environ}}
+
+
+def is_key(name: str) -> bool:
+    """Whether a variable of that name may hold a key."""
+    return _KEY.search(name) is not None
+
+
+def key_values() -> frozenset[str]:
+    """The values of every variable that may hold a key, in the environment and in the file of settings."""
+    file = dotenv_values(os.environ.get("RATCHET_ENV_FILE", ".env"))
+    pairs = [*os.environ.items(), *file.items()]
+    return frozenset(value for name, value in pairs if is_key(name) and value and len(value) >= SHORTEST_KEY)
+
+
 def quiet_this_process() -> None:
     """Apply `child_environment` to this process; call before prefect, dvc or wandb is imported."""
     os.environ.update(child_environment())
@@ -110,3 +165,13 @@ def quiet_this_process() -> None:
 def set_in_this_process(name: str, value: str) -> None:
     """Set one environment variable for libraries that read it when they start; what the user has set stays."""
     os.environ.setdefault(name, value)
+
+
+def forget_wandb_service_of_parent() -> None:
+    """Let this process start a W&B service of its own, whatever service a parent process told its children of.
+
+    The parent's would outlive a kill of this process and go on holding its run as in use, which refuses the resume.
+    """
+    _, starter, *_ = os.environ.get(WANDB_SERVICE, "--").split("-")
+    if starter != str(os.getpid()):
+        os.environ.pop(WANDB_SERVICE, None)

@@ -6,10 +6,13 @@ Knows how a stage's process starts and ends; refuses to know what any stage does
 from __future__ import annotations
 
 import errno
+import json
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,6 +21,14 @@ from ratchet.core import atomic
 from ratchet.core.errors import InputError, RatchetError
 from ratchet.core.provenance import collect
 from ratchet.settings import settings
+
+LAUNCHER = "ratchet.sandbox.stage_container"
+"""The module that runs a stage's command in a container. Started, not imported: where a stage runs is no part of what
+it computes (ratchet/contract.py)."""
+
+CHECKER = "ratchet.tables.metrics"
+"""The module that knows what metrics/*.json may hold. Not imported either: it can refuse a result and change none, so a
+word in a schema's description makes no stage stale."""
 
 RESULTS_IN_GIT = ("dvc.lock", "metrics")
 """What running stages changes in a checkout: it does not make the code dirty."""
@@ -33,10 +44,28 @@ def one_cpu() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a stage needs beside its inputs and outputs, where it sees only what it was given.
+
+    `outside` is why it cannot run in a container at all; empty when it can.
+    """
+
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+    outside: str = ""
+
+
+def no_needs(_params: object) -> Needs:
+    """The `needs` of a stage whose inputs and outputs are all of it."""
+    return Needs()
+
+
+@dataclass(frozen=True)
 class Stage(Generic[P, I, O]):
     """`run(params, inputs, outputs)` under a name; paths are relative to the project's folder, where DVC runs it.
 
     `machine` gives the device and threads for its provenance, as resolved from the settings, not as torch guesses them.
+    `needs` tells what of the world its params make it need.
     """
 
     name: str
@@ -45,6 +74,7 @@ class Stage(Generic[P, I, O]):
     outputs: O
     run: Callable[[P, I, O], None]
     machine: Callable[[], Mapping[str, Any]] = one_cpu
+    needs: Callable[[P], Needs] = no_needs
 
     def main(self) -> None:
         """Run the stage as a process: validate, run, and end with one line and an exit code when something is wrong."""
@@ -54,10 +84,32 @@ class Stage(Generic[P, I, O]):
         settings()  # a wrong variable is told before the work, not after it
         values = params_file.load(self.name, self.params)
         require(self.inputs, self.name)
+        if settings().stages_in == "container":
+            self._go_into_container(values)
         for folder in {Path(path).parent for path in self.outputs}:
             atomic.sweep(folder)
         self.run(values, self.inputs, self.outputs)
+        check_metrics(self.outputs)
         write_provenance(self.name, self.outputs, self.machine)
+
+    def _go_into_container(self, values: P) -> None:
+        """Become the process that runs this stage's command in a container; return when it cannot run in one."""
+        needs = self.needs(values)
+        if needs.outside:
+            print(f"{self.name}: runs outside a container: {needs.outside}", file=sys.stderr, flush=True)
+            return
+        wish = {
+            "stage": self.name,
+            "argv": ["python", *sys.orig_argv[1:]],
+            "script": sys.argv[0],
+            "reads": [str(path) for path in (*self.inputs, *needs.reads)],
+            "writes": [str(path) for path in needs.writes],
+            "outputs": [str(path) for path in self.outputs],
+            "provenance": str(getattr(self.outputs, "provenance", "")),
+            "device": str(self.machine()["device"]).partition(" ")[0],
+        }
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, "-m", LAUNCHER, json.dumps(wish)])
 
 
 def require(paths: Iterable[Path], where: str) -> None:
@@ -65,6 +117,15 @@ def require(paths: Iterable[Path], where: str) -> None:
     for path in paths:
         if not Path(path).exists():
             raise InputError(where, f"input {path} does not exist", "run the stage that makes it: `dvc repro`")
+
+
+def check_metrics(outputs: Iterable[Path]) -> None:
+    """Raise what a reader of these metrics/*.json would, while DVC has not taken them up."""
+    written = [Path(path) for path in outputs if Path(path).parent.name == "metrics"]
+    if written:
+        checker = import_module(CHECKER)
+        for path in written:
+            checker.read(path)
 
 
 def write_provenance(stage: str, outputs: NamedTuple, machine: Callable[[], Mapping[str, Any]] = one_cpu) -> None:

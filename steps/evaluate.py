@@ -21,8 +21,9 @@ from ratchet.core.errors import InputError
 from ratchet.data.documents import read_documents
 from ratchet.data.packing import PackedSplit
 from ratchet.data.tokenizer import Tokenizer
+from ratchet.sandbox.choose import choose
 from ratchet.settings import settings
-from ratchet.stage import Stage
+from ratchet.stage import Needs, Stage
 from ratchet.train.device import exclusive, resolve_device, used_machine
 from ratchet.train.evaluate_parameters import EvaluateParams, NgramParams
 from ratchet.train.judge import Judgement, judge
@@ -59,6 +60,7 @@ def run(params: EvaluateParams, inputs: Inputs, outputs: Outputs) -> None:
             Tokenizer.load(inputs.tokenizer).token_bytes,
             device=device,
             batch_rows=params.batch_rows,
+            sandbox=choose(settings(), device=device.torch_name),
             limit_s=params.limit_s,
         )
     baseline = judge_ngram(params.ngram, inputs)
@@ -139,7 +141,12 @@ def timing(judgement: Judgement, baseline: Baseline) -> dict[str, float]:
     }
 
 
-STAGE = Stage("evaluate", EvaluateParams, Inputs(), Outputs(), run, used_machine)
+def needs(_params: EvaluateParams) -> Needs:
+    """The judge stays out: it starts the candidates' containers, and no container ever holds the engine's socket."""
+    return Needs(outside="the judge starts containers for its candidates (RATCHET_SANDBOX)")
+
+
+STAGE = Stage("evaluate", EvaluateParams, Inputs(), Outputs(), run, used_machine, needs)
 
 if __name__ == "__main__":
     STAGE.main()

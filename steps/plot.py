@@ -12,8 +12,17 @@ from pydantic import Field
 
 from ratchet.core import atomic
 from ratchet.params import Params
-from ratchet.report import facts, html, plots
-from ratchet.stage import Stage
+from ratchet.report import (
+    facts,
+    html,
+    plots,
+    progress_plot,
+    skill_section,
+    team_curves,
+    team_section,
+    training_dashboard,
+)
+from ratchet.stage import Needs, Stage
 
 
 class PlotParams(Params):
@@ -25,29 +34,39 @@ class PlotParams(Params):
 
 
 class Inputs(NamedTuple):
-    """The record of training, the judge's account and its texts, every stage's metrics and provenance, the look."""
+    """The record of training, the judge's account and its texts, the loops, metrics, provenance, the look."""
 
     history: Path = Path("data/train/history.tsv")
     timing: Path = Path("data/train/timing")
     documents: Path = Path("data/evaluate/documents.parquet")
     judging: Path = Path("data/evaluate/timing.json")
     texts: Path = Path("data/prepare/val")
+    session: Path = Path("data/iterate")
+    skill: Path = Path("data/skill")
+    team: Path = Path("data/team")
+    team_timing: Path = Path("data/team-timing.json")
     prepare_metrics: Path = Path("metrics/prepare.json")
     tokenizer_metrics: Path = Path("metrics/tokenizer.json")
     pack_metrics: Path = Path("metrics/pack.json")
     train_metrics: Path = Path("metrics/train.json")
     evaluate_metrics: Path = Path("metrics/evaluate.json")
+    iterate_metrics: Path = Path("metrics/iterate.json")
+    skill_metrics: Path = Path("metrics/skill.json")
+    team_metrics: Path = Path("metrics/team.json")
     prepare_provenance: Path = Path("data/prepare/provenance.json")
     tokenizer_provenance: Path = Path("data/tokenizer-provenance.json")
     pack_provenance: Path = Path("data/pack/provenance.json")
     train_provenance: Path = Path("data/train/provenance.json")
     evaluate_provenance: Path = Path("data/evaluate/provenance.json")
+    iterate_provenance: Path = Path("data/iterate-provenance.json")
+    skill_provenance: Path = Path("data/skill-provenance.json")
+    team_provenance: Path = Path("data/team-provenance.json")
     style: Path = Path("ratchet/report/page.css")
     script: Path = Path("ratchet/report/page.js")
 
 
 class Outputs(NamedTuple):
-    """A folder with the four PNGs and report.html."""
+    """A folder with the seven PNGs and report.html."""
 
     plots: Path = Path("data/plot")
     provenance: Path = Path("data/plot-provenance.json")
@@ -66,9 +85,17 @@ def run(params: PlotParams, inputs: Inputs, outputs: Outputs) -> None:
         provenance_files={
             name[: -len("_provenance")]: path for name, path in told.items() if name.endswith("_provenance")
         },
+        session_folder=inputs.session,
+        skill_folder=inputs.skill,
+        team_folder=inputs.team,
+        team_timing_file=inputs.team_timing,
         root=Path(),
     )
     pictures = plots.draw(result, smoothing=params.smoothing, dpi=params.dpi)
+    pictures[progress_plot.FILE] = progress_plot.draw(result.session.course, dpi=params.dpi)
+    if result.skill.steps is not None:
+        pictures[training_dashboard.FILE] = skill_section.dashboard(result.skill, dpi=params.dpi)
+    pictures[team_curves.FILE] = team_section.picture(result.team, dpi=params.dpi)
     page = html.build(
         result,
         smoothing=params.smoothing,
@@ -83,7 +110,12 @@ def run(params: PlotParams, inputs: Inputs, outputs: Outputs) -> None:
     print(f"plot: {plots.verdict_sentence(result)}; open {outputs.plots / 'report.html'}")
 
 
-STAGE = Stage("plot", PlotParams, Inputs(), Outputs(), run)
+def needs(_params: PlotParams) -> Needs:
+    """What the lineage is read from; DVC itself writes dvc.lock, so neither can be an input."""
+    return Needs(reads=tuple(path for path in (Path("dvc.yaml"), Path("dvc.lock")) if path.exists()))
+
+
+STAGE = Stage("plot", PlotParams, Inputs(), Outputs(), run, needs=needs)
 
 if __name__ == "__main__":
     STAGE.main()

@@ -18,7 +18,7 @@ from ratchet.data.sources.protocol import Source
 from ratchet.data.sources.text import TextParams, TextSource
 from ratchet.data.splitting import SplitRule
 from ratchet.params import Params
-from ratchet.stage import Stage
+from ratchet.stage import Needs, Stage
 
 
 class PrepareParams(Params):
@@ -84,7 +84,20 @@ def choose_source(params: PrepareParams) -> Source:
             return TextSource(params.text)
 
 
-STAGE = Stage("prepare", PrepareParams, Inputs(), Outputs(), run)
+def needs(params: PrepareParams) -> Needs:
+    """The folder of the user's own text. Packages are in the image; what comes from a hub needs a network."""
+    match params.source:
+        case "huggingface":
+            return Needs(outside="source huggingface downloads, and a container has no network")
+        case "parquet":
+            return Needs(reads=(Path(params.parquet.folder),))
+        case "text":
+            return Needs(reads=(Path(params.text.folder),))
+        case "package":
+            return Needs()
+
+
+STAGE = Stage("prepare", PrepareParams, Inputs(), Outputs(), run, needs=needs)
 
 if __name__ == "__main__":
     STAGE.main()

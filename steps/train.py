@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ratchet.settings import settings
-from ratchet.stage import Stage
+from ratchet.stage import Needs, Stage
 from ratchet.train.device import used_machine
-from ratchet.train.launch import Published, Request, train_and_publish
+from ratchet.train.launch import LOOP, Published, Request, train_and_publish
 from ratchet.train.parameters import TrainParams
 
 
@@ -43,7 +43,13 @@ def run(params: TrainParams, inputs: Inputs, outputs: Outputs) -> None:
     train_and_publish(request, published, settings())
 
 
-STAGE = Stage("train", TrainParams, Inputs(), Outputs(), run, used_machine)
+def needs(_params: TrainParams) -> Needs:
+    """The run directories of trainings, which outlive a killed container."""
+    named = settings().resume_run
+    return Needs(writes=(settings().runs / LOOP, *([named] if named else [])))
+
+
+STAGE = Stage("train", TrainParams, Inputs(), Outputs(), run, used_machine, needs)
 
 if __name__ == "__main__":
     STAGE.main()

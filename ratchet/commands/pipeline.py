@@ -14,7 +14,7 @@ from ratchet.commands.project import enter_copy, enter_project, print_json, prin
 from ratchet.commands.runs import cells, describe, find_run
 from ratchet.copies import copies
 from ratchet.core.checkpoint import Resume
-from ratchet.core.errors import InputError
+from ratchet.core.errors import InputError, RatchetError
 from ratchet.core.rundir import list_runs
 from ratchet.dag import Dag, Node, read_dag
 from ratchet.settings import child_environment, settings
@@ -65,7 +65,31 @@ def _print_plan(chosen: Sequence[Node], stale: Mapping[str, Sequence[str]]) -> N
     rows = [(node.name, "would run" if node.name in stale else "up to date", _why(stale.get(node.name, ())))
             for node in chosen]  # fmt: skip
     print_table(("stage", "", "why"), rows)
+    wrong = _print_sentences([node.name for node in chosen if node.name in stale])
+    if wrong is not None:
+        raise wrong
     say_next("ratchet run" if stale else "ratchet report --open")
+
+
+def _print_sentences(stages: Sequence[str]) -> RatchetError | None:
+    """What each of `stages` plans; the first thing that is wrong with their parameters, once all are told."""
+    from ratchet.commands import params_of, plans
+
+    known = [stage for stage in stages if stage in plans.PLANS]
+    if not known:
+        return None
+    rows: list[tuple[str, str]] = []
+    wrong: RatchetError | None = None
+    document = params_of.read()
+    for stage in known:
+        try:
+            rows.append((stage, plans.plan(stage, document) or ""))
+        except RatchetError as error:
+            rows.append((stage, f"cannot be planned: {error}"))
+            wrong = wrong or error
+    print()
+    print_table(("stage", "would do"), rows)
+    return wrong
 
 
 def _why(reasons: Sequence[str]) -> str:

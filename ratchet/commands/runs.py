@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ratchet.commands.project import STAGE_LOGS, duration, enter_project, find_copy, print_json, print_table, say_next
+from ratchet.copies import options_of
 from ratchet.core import rundir
 from ratchet.core.errors import InputError
+from ratchet.core.ledger import Ledger
 from ratchet.core.rundir import RunInfo
 from ratchet.settings import settings
+
+EXPERIMENT = re.compile(r"iterate/(\d{1,6})")
+"""A number is no fingerprint, which has 16 letters."""
 
 
 def find_run(name: str, runs: Path) -> RunInfo:
@@ -34,6 +42,24 @@ def find_run(name: str, runs: Path) -> RunInfo:
     raise InputError("runs", what, "see `ratchet runs ls`")
 
 
+def running(loop: str) -> list[RunInfo]:
+    """The runs of `loop` that go on now, the latest first."""
+    return [run for run in rundir.list_runs(settings().runs) if run.loop == loop and run.state == "running"]
+
+
+def running_one(loop: str, work: str, name: str | None) -> RunInfo:
+    """The run that `name` means, or the one of `loop` that goes on. Raises InputError when that is none or several.
+
+    `work`: what a run of this loop is called."""
+    if name is not None:
+        return find_run(name, settings().runs)
+    found = running(loop)
+    if len(found) != 1:
+        names = ", ".join(f"{run.loop}/{run.fingerprint}" for run in found) or "none"
+        raise InputError(loop, f"which {work}? running: {names}", "name one, or see `ratchet status`")
+    return found[0]
+
+
 def describe(run: RunInfo) -> dict[str, Any]:
     """A run for a program or a table; `live`: its last shown step and what is left, while it runs."""
     from ratchet.train.progress import read_live
@@ -47,7 +73,8 @@ def cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     steps, why = str(row["steps"]), row["why"]
     if live := row["live"]:
         left = duration(live["seconds_left"])
-        steps, why = f"{live['step']} of {live['stop_step']}", f"{why}, {left} left; step {steps} is saved"
+        tries = "".join(f"; tries {attempt['description']}" for attempt in live.get("attempts", {}).values())
+        steps, why = f"{live['step']} of {live['stop_step']}", f"{why}, {left} left; step {steps} is saved{tries}"
     return f"{row['loop']}/{row['fingerprint']}", row["state"], steps, duration(row["age_s"]), why
 
 
@@ -107,7 +134,15 @@ def stop(name: str | None) -> None:
         raise InputError(run.path, f"does not run: {run.state}, {run.why}", "see `ratchet runs ls`")
     rundir.request_stop(run.path)
     print(f"asked {run.loop}/{run.fingerprint} (pid {run.pid}) to commit and end after its present step")
-    say_next(f"ratchet resume {run.loop}/{run.fingerprint}")
+    say_next(f"ratchet resume {run.loop}/{run.fingerprint}{options_of(_folder_of(run.pid))}")
+
+
+def _folder_of(pid: int | None) -> Path:
+    """Where the process that holds a run works: the project, or a copy, which `resume` must then be told."""
+    try:
+        return Path(psutil.Process(pid).cwd())
+    except psutil.Error:
+        return Path()
 
 
 def logs(name: str, *, count: int, follow: bool, profile: str | None, overrides: Sequence[str]) -> None:
@@ -129,11 +164,52 @@ def logs(name: str, *, count: int, follow: bool, profile: str | None, overrides:
 
 def log_of(name: str, where: Path) -> Path:
     """The log that `name` means: of the last flow run of a stage in `where`, the project or a copy of it, else of a
-    run. Raises InputError."""
+    run; `iterate/7` means experiment 7 of the latest session. Raises InputError."""
+    if found := EXPERIMENT.fullmatch(name):
+        return _experiment_log(int(found.group(1)), where)
     stage = where / STAGE_LOGS / f"{name}.log"
     if stage.is_file():
         return stage
     run = find_run(name, settings().runs)
-    for log in sorted(run.path.glob("*.log"), key=lambda item: item.stat().st_mtime, reverse=True):
+    for log in _by_age(run.path.glob("*.log")):
         return log
     raise InputError(run.path, "has no log", "its ledger is ledger.jsonl")
+
+
+def _experiment_log(number: int, where: Path) -> Path:
+    """What experiment `number` printed: in the latest session's run directory, or where it was published."""
+    runs = [run.path for run in rundir.list_runs(settings().runs) if run.loop == "iterate"]
+    for run in runs[:1]:
+        rows = Ledger(run / "ledger.jsonl").rows()
+        keys = {entry["number"]: entry["key"] for row in rows for entry in row.get("entries", ())}
+        log = run / "work" / (keys.get(number) or "-") / "run.log"
+        if log.is_file():
+            return log
+        if number == max(keys, default=-1) + 1:  # under way, and in no row yet
+            for newest in _by_age(run.glob("work/*/run.log")):
+                return newest
+    published = where / f"data/iterate/experiments/{number}/run.log"
+    if not published.is_file():
+        raise InputError(
+            f"iterate/{number}", "has no log: it was not trained, or is not there", "see `ratchet results`"
+        )
+    return published
+
+
+def _by_age(paths: Iterable[Path]) -> list[Path]:
+    """The newest first."""
+    return sorted(paths, key=lambda item: item.stat().st_mtime, reverse=True)
+
+
+def mirror(name: str) -> None:
+    """Send what the W&B run of the team training `name` lacks. Raises InputError for another loop's run, which sends
+    what is missing when it is resumed."""
+    enter_project()
+    run = find_run(name, settings().runs)
+    if run.loop != "team":
+        what = f"{run.loop}/{run.fingerprint} is a run of {run.loop}"
+        raise InputError("wandb", what, f"type `ratchet resume {name}`: it sends what is missing")
+    from ratchet.loops.team.mirror import mirror_again
+
+    rows = mirror_again(run.path, settings())
+    print(f"wandb: the run of {run.path} holds {rows} rows")

@@ -1,34 +1,18 @@
-"""`ratchet init`, `report`, `doctor`: before the first run, and after it."""
+"""`ratchet init`, `report`: before the first run, and after it."""
 
 from __future__ import annotations
 
-import platform
-import shutil
-import subprocess
-import sys
 import webbrowser
-from collections.abc import Iterable, Mapping
-from importlib import metadata
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from ratchet.commands.project import REPORT, enter_project, find_copy, print_json, print_table, say_next
-from ratchet.core.errors import InputError, RatchetError
+from ratchet.commands.project import REPORT, enter_project, find_copy, say_next
+from ratchet.core.errors import InputError
 from ratchet.params import PARAMS_FILE
-
-CONSTRAINTS = Path("constraints.txt")
-
-FREE_GB = 5
-"""Room that a run of the default profile may want, with its cache."""
-
-
-class Finding(NamedTuple):
-    """One line of `ratchet doctor`. `do` is what to type when it is not good."""
-
-    what: str
-    good: bool
-    found: str
-    do: str = ""
 
 
 def init(*, text: Path | None, parquet: Path | None, options: Mapping[str, str | None]) -> None:
@@ -44,8 +28,11 @@ def init(*, text: Path | None, parquet: Path | None, options: Mapping[str, str |
     say_next("ratchet run --dry-run")
 
 
-def report(*, profile: str | None, open_it: bool) -> None:
-    """Say where the report is, and with `open_it` show it in the browser. Raises InputError when there is none."""
+def report(*, profile: str | None, open_it: bool, port: int | None = None) -> None:
+    """Say where the report is; `open_it`: show it in the browser; `port`: serve it to this machine until Ctrl-C.
+
+    Raises InputError when there is none, no browser, or the port is taken.
+    """
     project = enter_project()
     path = find_copy(project, profile, ()) / REPORT
     if not path.is_file():
@@ -53,64 +40,17 @@ def report(*, profile: str | None, open_it: bool) -> None:
     print(path)
     if open_it and not webbrowser.open(path.as_uri()):
         raise InputError("browser", "none to be found on this machine", f"open {path.as_uri()} in one")
+    if port is not None:
+        _serve(path, port)
 
 
-def doctor(*, as_json: bool) -> int:
-    """Look at everything a run needs; 0 when all is well, else 1."""
-    project = enter_project()
-    findings = list(examine(project))
-    if as_json:
-        print_json([finding._asdict() for finding in findings])
-    else:
-        print_table(
-            ("", "what", "found"),
-            [
-                ("ok" if f.good else "!!", f.what, f.found + (f"; {f.do}" if f.do and not f.good else ""))
-                for f in findings
-            ],
-        )
-        say_next("ratchet run" if all(f.good for f in findings) else "what stands behind the first !!")
-    return 0 if all(finding.good for finding in findings) else 1
-
-
-def examine(project: Path) -> Iterable[Finding]:
-    """Each finding, the cheap ones first."""
-    version = platform.python_version()
-    yield Finding("python", sys.version_info >= (3, 11), f"{version}, {sys.executable}", "install Python 3.11 or newer")
-    yield _packages(project / CONSTRAINTS)
-    free = shutil.disk_usage(project).free / 1e9
-    yield Finding("disk", free >= FREE_GB, f"{free:.0f} GB free", f"free {FREE_GB} GB, or `ratchet runs gc`")
-    yield _git(project)
-    yield _dvc(project)
-
-
-def _packages(constraints: Path) -> Finding:
-    """Installed versions against the pinned ones."""
-    pinned = dict(
-        line.split("==") for line in constraints.read_text(encoding="utf-8").splitlines() if line.count("==") == 1
-    )
-    installed = {dist.metadata["Name"].lower().replace("_", "-"): dist.version for dist in metadata.distributions()}
-    wanted = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
-    off = [f"{name} {installed[name]} (pinned {version})" for name, version in wanted.items()
-           if name in installed and installed[name].partition("+")[0] != version.partition("+")[0]]  # fmt: skip
-    known = sum(name in installed for name in wanted)
-    return Finding("packages", not off, ", ".join(off) or f"{known} as pinned", "make setup")
-
-
-def _git(project: Path) -> Finding:
-    ran = subprocess.run(["git", "status", "--porcelain"], cwd=project, capture_output=True, text=True, check=False)
-    if ran.returncode != 0:
-        return Finding("git", False, "no repository", "git init && git add -A && git commit -m start")
-    changes = len(ran.stdout.splitlines())
-    return Finding("git", True, f"{changes} uncommitted changes" if changes else "clean")
-
-
-def _dvc(project: Path) -> Finding:
-    from ratchet.dag import read_dag
-
+def _serve(page: Path, port: int) -> None:
+    """The page and its pictures, to this machine alone: a laptop reaches it through `ssh -L`."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
     try:
-        dag = read_dag(project)
-    except RatchetError as error:
-        return Finding("dvc", False, error.what, error.do)
-    stale = dag.stale(dag.nodes)
-    return Finding("dvc", True, f"{len(dag.nodes)} stages, {len(stale)} of them to run")
+        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise InputError("--serve", f"port {port}: {error.strerror}", "name another one") from None
+    with server, suppress(KeyboardInterrupt):
+        print(f"http://127.0.0.1:{server.server_address[1]}/{page.name}; Ctrl-C ends it", flush=True)
+        server.serve_forever()

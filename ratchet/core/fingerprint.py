@@ -39,6 +39,11 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def constraints_digest(root: Path = Path()) -> str | None:
+    """sha256 (hex) of the project's constraints.txt, which pins every package; None when there is none."""
+    return file_digest(path) if (path := root / "constraints.txt").is_file() else None
+
+
 def tree_digest(path: Path) -> str:
     """sha256 (hex) of a file, or of a folder's relative names and bytes; neither place, order nor time counts."""
     if path.is_file():
@@ -114,6 +119,11 @@ def code_digest(files: Iterable[Path]) -> str:
     base = os.path.commonpath([path.parent for path in paths]) if paths else ""
     trees = {os.path.relpath(path, base): _tree(path) if path.suffix == ".py" else file_digest(path) for path in paths}
     return digest(trees)
+
+
+def closure_digest(modules: Iterable[Path], root: Path) -> str:
+    """`code_digest` of `modules` and of every file under `root` that they import, directly or not."""
+    return code_digest({path for module in modules for path in import_closure(module, root)})
 
 
 def _tree(path: Path) -> str:

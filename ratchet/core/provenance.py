@@ -15,36 +15,31 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ratchet.core.fingerprint import file_digest
+from ratchet.core.fingerprint import constraints_digest, file_digest
 
 PACKAGES = ("ratchet", "torch", "numpy", "dvc", "prefect")
 
 
-def collect(
-    root: Path, *, image_digest: str | None = None, exclude: Sequence[str] = (), packages: Sequence[str] = PACKAGES,
-    **more: object,
-) -> dict[str, Any]:  # fmt: skip
-    """Provenance of this process in the project `root`, as JSON. `exclude`: paths that may differ from the commit.
+def collect(root: Path, *, exclude: Sequence[str] = (), **more: object) -> dict[str, Any]:
+    """Provenance of this process in the project `root`, as JSON, `more` included. `exclude`: paths that may differ.
 
     Outside a git repository commit, dirty and dirty_diff_sha256 are None. A hash covers untracked files as well.
     """
-    constraints = root / "constraints.txt"
     return {
-        **_git_state(root, [f":(exclude){path}" for path in exclude]),
-        "constraints_sha256": file_digest(constraints) if constraints.is_file() else None,
-        "image_digest": image_digest,
+        **git_state(root, exclude),
+        "constraints_sha256": constraints_digest(root),
         "argv": list(sys.argv),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "platform": platform.platform(),
         **more,
     }
 
 
-def _git_state(root: Path, exclude: list[str]) -> dict[str, Any]:
+def git_state(root: Path, exclude: Sequence[str]) -> dict[str, Any]:
     """Commit, and the hash of every changed or untracked file. `git diff` would rewrite the index; status does not."""
     where = _git(root, "rev-parse", "HEAD", "--show-toplevel")
     how = ("--porcelain", "-z", "--untracked-files=all", "--no-renames")
-    status = _git(root, "status", *how, "--", ".", *exclude)
+    status = _git(root, "status", *how, "--", ".", *(f":(exclude){path}" for path in exclude))
     if where is None or status is None:
         return {"commit": None, "dirty": None, "dirty_diff_sha256": None}
     commit, top = os.fsdecode(where).splitlines()

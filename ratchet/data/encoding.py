@@ -61,13 +61,10 @@ def encode_split(texts: Iterable[str], tokenizer: Tokenizer, *, workers: int | N
 
 def encode_batch(tokenizer: Tokenizer, texts: list[str]) -> EncodedBatch:
     """`texts` as one batch, BOS before each."""
-    bos = np.array([tokenizer.bos], dtype=np.uint32)
-    parts: list[npt.NDArray[np.uint32]] = []
-    for ids in tokenizer.encode_documents(texts):
-        parts += (bos, ids)
-    sizes = np.fromiter((1 + len(ids) for ids in parts[1::2]), dtype=np.uint32, count=len(texts))
-    joined = np.concatenate(parts)
-    return EncodedBatch(joined.astype(id_type(tokenizer.vocab_size)), sizes, int(tokenizer.token_bytes[joined].sum()))
+    ids = tokenizer.encode_joined(texts)
+    starts = np.flatnonzero(ids == tokenizer.bos)  # no text makes a BOS
+    sizes = np.diff(starts, append=len(ids)).astype(np.uint32)
+    return EncodedBatch(ids.astype(id_type(tokenizer.vocab_size)), sizes, int(tokenizer.token_bytes[ids].sum()))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

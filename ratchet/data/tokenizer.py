@@ -10,6 +10,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ratchet.core.errors import InputError
 SPECIALS = ("<|bos|>", "<|pad|>", "<|reserved_2|>", "<|reserved_3|>")
 """The reserved tokens, in id order after the last merge. Text that spells one is encoded as ordinary text."""
 
+BOS_ALONE = frozenset(SPECIALS[:1])
 SMALLEST_VOCABULARY = 256 + len(SPECIALS)
 
 # The split pattern of GPT-4's tokenizer with numbers of one or two digits. Its possessive quantifiers are written as
@@ -102,6 +104,22 @@ class Tokenizer:
         """`encode_array` of each text, in order, one at a time."""
         return map(self.encode_array, texts)
 
+    def encode_joined(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+        """The ids of all `texts` one after the other, a BOS before each: what `encode_array` gives, in few calls.
+
+        A call costs as much as 80 bytes of text. Texts that need care (pairs of blanks, surrogates, the spelling of a
+        special) are encoded by themselves; between them whole runs are, with BOS as a special between the documents.
+        """
+        parts: list[npt.NDArray[np.uint32]] = []
+        bos = np.array([self.bos], dtype=np.uint32)
+        for easy, run in groupby(texts, _is_easy):
+            if easy:
+                joined = "".join(chain.from_iterable((SPECIALS[0], text) for text in run))
+                parts.append(self._plain.encode_to_numpy(joined, allowed_special=BOS_ALONE, disallowed_special=()))
+            else:
+                parts += chain.from_iterable((bos, self.encode_array(text)) for text in run)
+        return np.concatenate(parts)
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`; a special decodes to its name, bytes that are no UTF-8 (a cut character) to U+FFFD.
 
@@ -118,6 +136,16 @@ class Tokenizer:
             return _ids(self._plain, text)
         parts = list(cut_long_blanks(text))
         return _ids(self._exact, text) if len(parts) == 1 else np.concatenate([_ids(self._exact, p) for p in parts])
+
+
+def _is_easy(text: str) -> bool:
+    """Whether the plain pattern fits `text` and nothing in it reads as a special or is no Unicode."""
+    if "<|" in text or _has_blank_pair(text):
+        return False
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _ids(encoding: tiktoken.Encoding, text: str) -> npt.NDArray[np.uint32]:

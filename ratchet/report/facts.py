@@ -16,7 +16,10 @@ import pandas as pd
 
 from ratchet.core.errors import InputError
 from ratchet.data.documents import read_documents
-from ratchet.report import lineage, series
+from ratchet.report import lineage, series, session, skill, team
+from ratchet.report.session import SessionFacts
+from ratchet.report.skill import SkillFacts
+from ratchet.report.team import TeamFacts
 from ratchet.tables import documents, history, metrics, provenance, timing
 
 AGREEMENT = 1e-6
@@ -40,6 +43,9 @@ class Facts:
     provenance: Mapping[str, Mapping[str, Any]]
     """Stage → its provenance.json."""
     lineage: list[lineage.Node]
+    session: SessionFacts
+    skill: SkillFacts
+    team: TeamFacts
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -64,18 +70,26 @@ def read(
     texts_folder: Path,
     metrics_files: Mapping[str, Path],
     provenance_files: Mapping[str, Path],
+    session_folder: Path,
+    skill_folder: Path,
+    team_folder: Path,
+    team_timing_file: Path,
     root: Path,
 ) -> Facts:
     """The facts of one result. Raises InputError for a file that is missing, empty, garbled, or of another result."""
+    told = {stage: metrics.read(path) for stage, path in metrics_files.items()}
     facts = Facts(
         history=history.read(history_file),
         steps=timing.read_steps(timing_folder / "steps.tsv"),
         timing=timing.read_summary(timing_folder / "summary.json"),
         judging=timing.read_judging(judging_file),
         documents=_described(documents.read(documents_file), documents_file, texts_folder),
-        metrics={stage: metrics.read(path) for stage, path in metrics_files.items()},
+        metrics=told,
         provenance={stage: provenance.read(path) for stage, path in provenance_files.items()},
         lineage=lineage.read(root, writing="plot"),
+        session=session.read(session_folder, told["iterate"]),
+        skill=skill.read(skill_folder, told["skill"]),
+        team=team.read(team_folder, team_timing_file, told["team"]),
     )
     _agree(facts, history_file, timing_folder, documents_file)
     return facts

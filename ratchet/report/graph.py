@@ -17,7 +17,7 @@ Place = tuple[float, float]
 
 def graph(nodes: Sequence[Node], notes: Mapping[str, str]) -> str:
     """One SVG of `nodes`, left to right; `notes` puts a second line into a stage's box."""
-    depth = layers(list(nodes))
+    depth = _late(nodes, layers(list(nodes)))
     farthest = max((depth[n.name] - depth[p] for n in nodes for p in n.parents), default=1)
     place = _places(nodes, depth, top=8 + ARC * max(0, farthest - 1))
     width = 8 + max(x for x, _ in place.values()) + BOX_WIDTH
@@ -32,6 +32,15 @@ def graph(nodes: Sequence[Node], notes: Mapping[str, str]) -> str:
         f'markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>'
         f"{_far([edge for edge in edges if edge[2] > 1], place)}{near}{boxes}</svg>"
     )
+
+
+def _late(nodes: Sequence[Node], depth: Mapping[str, int]) -> dict[str, int]:
+    """`depth`, with a stage that reads from none right before its first reader, not where the others begin."""
+    readers = {node.name: [depth[other.name] for other in nodes if node.name in other.parents] for node in nodes}
+    return {
+        node.name: depth[node.name] if node.parents or not readers[node.name] else min(readers[node.name]) - 1
+        for node in nodes
+    }
 
 
 def _places(nodes: Sequence[Node], depth: Mapping[str, int], *, top: float) -> dict[str, Place]:

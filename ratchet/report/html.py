@@ -10,9 +10,12 @@ from dataclasses import fields
 from ratchet.report import data_section, sections
 from ratchet.report.facts import Facts
 from ratchet.report.palette import DARK, LIGHT, Palette
+from ratchet.report.research_section import research
+from ratchet.report.skill_section import skill
+from ratchet.report.team_section import team
 
-CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-"""The browser itself refuses whatever the page would fetch."""
+CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+"""The browser itself refuses whatever the page would fetch; a picture is one that the page holds."""
 
 
 def build(facts: Facts, *, smoothing: float, documents: int, style: str, script: str) -> str:
@@ -22,6 +25,9 @@ def build(facts: Facts, *, smoothing: float, documents: int, style: str, script:
     `style`, `script`: what page.css and page.js hold; the stage names both files as inputs, so that DVC sees them.
     """
     parts = [
+        ("Research", "What was tried on the arena, and what the judge made of it.", research(facts.session)),
+        ("Skill", "What a frozen agent’s document of instructions was trained to.", skill(facts.skill)),
+        ("Team", "What agents that share a reward came to earn together.", team(facts.team)),
         ("Training", "What the optimizer saw, step by step.", sections.training(facts, smoothing)),
         ("Speed", "Measured on one machine; a rerun gives other figures.", sections.speed(facts, smoothing)),
         ("Documents", "Each validation document, judged once.", sections.documents(facts, documents)),

@@ -10,6 +10,9 @@ from html import escape
 from typing import Any, NamedTuple
 
 from ratchet.report import series
+from ratchet.tables.findings import Found, Severity
+
+PATCH_LINES = 400
 
 
 class Card(NamedTuple):
@@ -49,6 +52,17 @@ def sortable(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, cap
     return scrolling(f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>", caption)
 
 
+def searchable(table: str, what: str, rows: int) -> str:
+    """A table of `rows` rows that sorts, below a field that shows the `what` with the words typed."""
+    field = f"filter-{what}"
+    return (
+        f'<div class="experiments" data-rows="{what}"><div class="tools"><label for="{field}">'
+        f'Show the {what} with these words<input type="search" id="{field}" autocomplete="off" '
+        f'spellcheck="false"></label><output class="count" for="{field}" aria-live="polite">{rows} rows</output>'
+        f"</div>{table}</div>"
+    )
+
+
 def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, numbers: bool = False) -> str:
     """A table of HTML cells (already escaped) that is only read; the first cell of a row is its name."""
     look = "" if numbers else ' class="text"'
@@ -74,9 +88,35 @@ def command(text: str) -> str:
     )
 
 
+def diff(patch: str) -> str:
+    """The first `PATCH_LINES` lines of a unified diff, what it adds and takes away marked."""
+    lines = patch.splitlines()
+    more = f"\n… {len(lines) - PATCH_LINES} more lines" if len(lines) > PATCH_LINES else ""
+    marks = {"+": "ins", "-": "del"}
+    shown = "\n".join(
+        f"<{marks[line[0]]}>{escape(line)}</{marks[line[0]]}>" if line[:1] in marks else escape(line)
+        for line in lines[:PATCH_LINES]
+    )
+    return f'<pre class="diff" tabindex="0">{shown}{more}</pre>'
+
+
 def details(summary: str, inside: str) -> str:
     """A part that opens on demand; `inside` is HTML."""
     return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
+
+
+def findings(found: Iterable[Found]) -> str:
+    """A paragraph each, warnings first."""
+    ordered = sorted(found, key=lambda one: one.severity is not Severity.WARNING)
+    return "".join(
+        f'<p class="note"><strong>{"Alert" if one.severity is Severity.WARNING else "Note"}: {escape(one.what)}.'
+        f"</strong> {escape(_sentence(one.evidence))} {escape(_sentence(one.do))}</p>"
+        for one in ordered
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def written(value: object) -> str:
@@ -105,5 +145,7 @@ def _head(column: Column, is_sorted: bool) -> str:
 def _cell(column: Column, value: object) -> str:
     if column.text:
         return f'<td class="text">{escape(str(value))}</td>'
+    if value is None:
+        return '<td data-value="-Infinity">–</td>'
     shown = f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
     return f'<td data-value="{value!r}">{shown}</td>'

@@ -6,7 +6,7 @@ const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigi
 
 /** Show the numbers of a chart at the point nearest to the pointer, or step through them with the arrow keys. */
 function readable(figure) {
-  const { label, x, columns } = JSON.parse(figure.querySelector("script").textContent);
+  const { label, x, columns, notes } = JSON.parse(figure.querySelector("script").textContent);
   const output = figure.querySelector(".readout");
   let at = x.length - 1;
 
@@ -19,7 +19,8 @@ function readable(figure) {
     cross.setAttribute("x1", place);
     cross.setAttribute("x2", place);
     cross.removeAttribute("hidden");
-    output.textContent = [`${label} ${number(x[at])}`, ...columns.map((c) => `${c.name} ${number(c.y[at])}`)].join(" · ");
+    const values = columns.map((c) => `${c.name} ${number(c.y[at])}`);
+    output.textContent = [`${label} ${number(x[at])}`, ...values, ...(notes ? [notes[at]] : [])].join(" · ");
   };
   const nearest = (svg, clientX) => {
     const box = svg.getBoundingClientRect();
@@ -76,7 +77,7 @@ function workable(section) {
       row.hidden = !fits;
       shown += fits;
     });
-    count.textContent = `${shown} of ${rows.length} documents shown`;
+    count.textContent = `${shown} of ${rows.length} ${section.dataset.rows ?? "documents"} shown`;
   };
   search.addEventListener("input", filter);
   filter();
@@ -95,5 +96,5 @@ function copyable(block) {
 }
 
 document.querySelectorAll("figure.chart").forEach(readable);
-document.querySelectorAll(".documents").forEach(workable);
+document.querySelectorAll(".documents, .experiments").forEach(workable);
 document.querySelectorAll(".command").forEach(copyable);

@@ -55,10 +55,11 @@ def draw(facts: Facts, *, smoothing: float, dpi: int) -> dict[str, bytes]:
         lambda figure: _throughput(figure, facts, smoothing),
         lambda figure: _val_bpb(figure, facts),
     )
-    return {name: _png(drawing, dpi) for name, drawing in zip(FILES, drawings, strict=True)}
+    return {name: png(drawing, dpi) for name, drawing in zip(FILES, drawings, strict=True)}
 
 
-def _png(drawing: Callable[[Figure], None], dpi: int) -> bytes:
+def png(drawing: Callable[[Figure], None], dpi: int) -> bytes:
+    """The PNG that `drawing` leaves on a figure, whatever the user's own style is."""
     with mpl.rc_context():
         mpl.rcdefaults()  # not what a user's own matplotlibrc says
         mpl.rcParams.update(STYLE)
@@ -69,9 +70,9 @@ def _png(drawing: Callable[[Figure], None], dpi: int) -> bytes:
     return buffer.getvalue()
 
 
-def _title(axes: Axes, title: str, says: str) -> None:
+def title(axes: Axes, name: str, says: str) -> None:
     """A bold title and, in the line below it, what the picture says."""
-    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=24)
+    axes.set_title(name, loc="left", fontsize=13, fontweight="bold", pad=24)
     axes.annotate(
         says, (0, 1), (0, 7), xycoords="axes fraction", textcoords="offset points", color=LIGHT.quiet, va="bottom"
     )
@@ -88,7 +89,7 @@ def _training_curve(figure: Figure, facts: Facts, smoothing: float) -> None:
     axes.set_ylabel("loss, nats per token")
     axes.margins(x=0.01)
     axes.legend(loc="upper right")
-    _title(axes, "Training loss", training_sentence(facts))
+    title(axes, "Training loss", training_sentence(facts))
 
 
 def _learning_rate(figure: Figure, facts: Facts) -> None:
@@ -97,7 +98,7 @@ def _learning_rate(figure: Figure, facts: Facts) -> None:
     axes.fill_between(facts.history["step"], facts.history["lr_scale"], color=LIGHT.other, alpha=0.10, linewidth=0)
     axes.set(xlabel=step_label(facts), ylabel="multiplier of every learning rate", ylim=(0, 1.06))
     axes.margins(x=0.01)
-    _title(axes, "Learning-rate schedule", schedule_sentence(facts))
+    title(axes, "Learning-rate schedule", schedule_sentence(facts))
 
 
 def _throughput(figure: Figure, facts: Facts, smoothing: float) -> None:
@@ -110,7 +111,7 @@ def _throughput(figure: Figure, facts: Facts, smoothing: float) -> None:
     axes.set(xlabel="optimizer step", ylabel="tokens per second", ylim=(0, None))
     axes.margins(x=0.01)
     axes.legend(loc="lower right", ncols=3)
-    _title(axes, "Throughput", speed_sentence(facts))
+    title(axes, "Throughput", speed_sentence(facts))
 
 
 def _val_bpb(figure: Figure, facts: Facts) -> None:
@@ -135,7 +136,7 @@ def _val_bpb(figure: Figure, facts: Facts) -> None:
     for value, colour in ((base, LIGHT.base), (bpb, LIGHT.main)):
         below.axvline(value, color=colour, linewidth=1.4, linestyle=(0, (5, 3)))
     below.set(xlabel="bits per byte", ylabel="share of the split's bytes, %")
-    _title(above, "Bits per byte on unseen documents", verdict_sentence(facts))
+    title(above, "Bits per byte on unseen documents", verdict_sentence(facts))
     above.set_yticks([0, 1], ["byte n-gram", "this model"])
 
 

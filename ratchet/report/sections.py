@@ -27,6 +27,7 @@ from ratchet.report.plots import (
     training_sentence,
     verdict_sentence,
 )
+from ratchet.tables import findings
 
 MODEL = "data/train/model"
 
@@ -81,7 +82,7 @@ def figures(facts: Facts) -> str:
 
 
 def training(facts: Facts, smoothing: float) -> str:
-    """Loss, learning rate and gradient norm by step."""
+    """What to see at once; loss, learning rate and gradient norm by step."""
     table, label = facts.history, step_label(facts)
     curve = svg.line_chart(
         svg.Chart("training-curve", "Training loss", training_sentence(facts), label, "nats per token"),
@@ -91,7 +92,8 @@ def training(facts: Facts, smoothing: float) -> str:
         "learning-rate", "Learning-rate schedule", schedule_sentence(facts), label, "share of the peak", from_zero=True
     )
     rate = svg.line_chart(schedule, [svg.Line("multiplier", _array(table["step"]), _array(table["lr_scale"]), "other")])
-    return f'{curve}<div class="two charts">{rate}{_gradient(facts, smoothing, label)}</div>'
+    alerts = markup.findings(findings.in_training(table, facts.steps))
+    return f'{alerts}{curve}<div class="two charts">{rate}{_gradient(facts, smoothing, label)}</div>'
 
 
 def _gradient(facts: Facts, smoothing: float, label: str) -> str:

@@ -92,11 +92,11 @@ def line_chart(chart: Chart, lines: Sequence[Line]) -> str:
     drawings = ""
     for name, (width, height, points, across) in SIZES.items():
         frame = Frame(width, height, x_range, y_range)
-        curves = "".join(_curve(frame, line, points) for line in lines)
+        curves = "".join(curve(frame, line, points) for line in lines)
         rules = "".join(_level(frame, rule) for rule in chart.rules)
-        drawings += _drawing(chart, frame, name, across, curves + rules)
+        drawings += drawing(chart, frame, name, across, curves + rules)
     names = [(line.name, line.look) for line in lines] + [(rule.name, f"{rule.look} dashed") for rule in chart.rules]
-    return _figure(chart, drawings, names, lines[0].x, [(line.name, line.y) for line in lines])
+    return figure(chart, drawings, names, lines[0].x, [(line.name, line.y) for line in lines])
 
 
 def bar_chart(chart: Chart, edges: Array, bars: tuple[str, Array], outline: tuple[str, Array]) -> str:
@@ -113,13 +113,14 @@ def bar_chart(chart: Chart, edges: Array, bars: tuple[str, Array], outline: tupl
         shapes = "".join(_bar(frame, *bar) for bar in zip(edges[:-1], edges[1:], heights, strict=True))
         shapes += _stairs(frame, edges, other_heights)
         rules = "".join(_upright(frame, rule) for rule in chart.rules)
-        drawings += _drawing(chart, frame, size, across, shapes + rules)
+        drawings += drawing(chart, frame, size, across, shapes + rules)
     names = [(name, "main"), (other_name, "base"), *((rule.name, f"{rule.look} dashed") for rule in chart.rules)]
     centres = (edges[:-1] + edges[1:]) / 2
-    return _figure(chart, drawings, names, centres, [bars, outline])
+    return figure(chart, drawings, names, centres, [bars, outline])
 
 
-def _curve(frame: Frame, line: Line, points: int) -> str:
+def curve(frame: Frame, line: Line, points: int) -> str:
+    """A line through at most about `points` of its points."""
     x, y = series.thin(line.x, line.y, points)
     path = "L".join(f"{frame.at_x(a):.1f} {frame.at_y(b):.1f}" for a, b in zip(x, y, strict=True))
     return f'<path class="curve {line.look}" d="M{path}"/>'
@@ -127,15 +128,16 @@ def _curve(frame: Frame, line: Line, points: int) -> str:
 
 def _level(frame: Frame, rule: Rule) -> str:
     y = frame.at_y(rule.value)
-    return _stroke(f"rule {rule.look}", frame.left, y, frame.width - frame.right, y)
+    return stroke(f"rule {rule.look}", frame.left, y, frame.width - frame.right, y)
 
 
 def _upright(frame: Frame, rule: Rule) -> str:
     x = frame.at_x(rule.value)
-    return _stroke(f"rule {rule.look}", x, frame.top, x, frame.height - frame.bottom)
+    return stroke(f"rule {rule.look}", x, frame.top, x, frame.height - frame.bottom)
 
 
-def _stroke(look: str, x1: float, y1: float, x2: float, y2: float) -> str:
+def stroke(look: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    """A straight line in SVG units."""
     return f'<line class="{look}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
@@ -151,39 +153,45 @@ def _stairs(frame: Frame, edges: Array, heights: Array) -> str:
     return f'<path class="curve thin base" d="M{path}"/>'
 
 
-def _drawing(chart: Chart, frame: Frame, size: str, across: int, shapes: str) -> str:
+def drawing(chart: Chart, frame: Frame, size: str, across: int, shapes: str) -> str:
     """One SVG with axes; the script reads the data range and the drawing area from its attributes."""
     right, floor = frame.width - frame.right, frame.height - frame.bottom
     return (
         f'<svg class="{size}" viewBox="0 0 {frame.width} {frame.height}" role="img" tabindex="0" '
         f'aria-label="{escape(f"{chart.title}. {chart.says}")}" data-x="{frame.x[0]!r} {frame.x[1]!r}" '
-        f'data-box="{frame.left} {right}">{_axes(frame, across)}{shapes}'
+        f'data-box="{frame.left} {right}">{axes(frame, across)}{shapes}'
         f'<line class="cross" y1="{frame.top}" y2="{floor}" hidden/>'
-        f"{_text('label', (frame.left + right) / 2, frame.height - 6, chart.x_label)}</svg>"
+        f"{text('label', (frame.left + right) / 2, frame.height - 6, chart.x_label)}</svg>"
     )
 
 
-def _text(look: str, x: float, y: float, said: str, anchor: str = "middle") -> str:
+def text(look: str, x: float, y: float, said: str, anchor: str = "middle") -> str:
+    """A text in SVG units."""
     return f'<text class="{look}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(said)}</text>'
 
 
-def _axes(frame: Frame, across: int) -> str:
+def axes(frame: Frame, across: int) -> str:
+    """The grid, the ticks and their numbers."""
     right, floor = frame.width - frame.right, frame.height - frame.bottom
     parts: list[str] = []
     for value in series.ticks(*frame.y, 6):
         y = frame.at_y(value)
-        parts += [_stroke("grid", frame.left, y, right, y)]
-        parts += [_text("tick", frame.left - 8, y + 4, series.short(value), "end")]
+        parts += [stroke("grid", frame.left, y, right, y)]
+        parts += [text("tick", frame.left - 8, y + 4, series.short(value), "end")]
     for value in series.ticks(*frame.x, across):
         x = frame.at_x(value)
-        parts += [_stroke("tickmark", x, floor, x, floor + 5), _text("tick", x, floor + 18, series.short(value))]
-    return "".join([*parts, _stroke("axis", frame.left, floor, right, floor)])
+        parts += [stroke("tickmark", x, floor, x, floor + 5), text("tick", x, floor + 18, series.short(value))]
+    return "".join([*parts, stroke("axis", frame.left, floor, right, floor)])
 
 
-def _figure(
-    chart: Chart, drawings: str, names: Sequence[tuple[str, str]], x: Array, columns: Sequence[tuple[str, Array]]
-) -> str:
-    """The drawings with their caption, legend, readout, and the numbers twice: for the script and as a table."""
+def figure(
+    chart: Chart, drawings: str, names: Sequence[tuple[str, str]], x: Array, columns: Sequence[tuple[str, Array]],
+    notes: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """The drawings with their caption, legend, readout, and the numbers twice: for the script and as a table.
+
+    `notes` [N]: a text for each x, which the readout shows.
+    """
     legend = "".join(f'<li class="{look}">{escape(name)}</li>' for name, look in names)
     return (
         f'<figure class="chart" id="{escape(chart.key)}"><figcaption>'
@@ -191,17 +199,18 @@ def _figure(
         f'<div class="under"><span class="y-label">{escape(chart.y_label)}</span>'
         f'<ul class="legend">{legend}</ul></div></figcaption>'
         f'{drawings}<output class="readout" aria-live="polite">&nbsp;</output>'
-        f'<script type="application/json">{_numbers(chart, x, columns)}</script>'
+        f'<script type="application/json">{_numbers(chart, x, columns, notes)}</script>'
         f"<details><summary>The numbers</summary>{_table(chart, x, columns)}</details></figure>"
     )
 
 
-def _numbers(chart: Chart, x: Array, columns: Sequence[tuple[str, Array]]) -> str:
+def _numbers(chart: Chart, x: Array, columns: Sequence[tuple[str, Array]], notes: Sequence[str]) -> str:
     pick = _spread(len(x), READOUT_POINTS)
     value = {
         "label": chart.x_label.partition(" (")[0],
         "x": [_round(number) for number in x[pick]],
         "columns": [{"name": name, "y": [_round(number) for number in y[pick]]} for name, y in columns],
+        **({"notes": [notes[at] for at in pick]} if notes else {}),
     }
     return script_json(value)
 

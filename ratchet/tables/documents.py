@@ -14,13 +14,13 @@ from pandera.pandas import DataFrameSchema
 
 from ratchet.core.errors import InputError
 from ratchet.tables.conform import conform, row_numbers
-from ratchet.tables.rules import number
+from ratchet.tables.rules import count, number
 
 SCHEMA = DataFrameSchema(
     {
-        "document": number("number of the document in its split, counted from 0", low=0, whole=True, order="rising"),
-        "tokens": number("tokens of the document that were predicted", low=0, whole=True),
-        "bytes": number("UTF-8 bytes of the document", low=1, whole=True),
+        "document": count("number of the document in its split, counted from 0", order="rising"),
+        "tokens": count("tokens of the document that were predicted"),
+        "bytes": count("UTF-8 bytes of the document", low=1),
         "nats": number("sum of the negative log likelihoods of its tokens, nats", low=0),
         "bpb": number("bits per byte of the document: nats / (ln 2 · bytes)", low=0),
         "ngram_nats": number("what the byte n-gram model pays for the document, nats", low=0),

@@ -12,12 +12,12 @@ from pandera.pandas import DataFrameSchema
 
 from ratchet.settings import settings
 from ratchet.tables import tsv
-from ratchet.tables.rules import number
+from ratchet.tables.rules import count, number
 
 SCHEMA = DataFrameSchema(
     {
-        "step": number("optimizer step, counted from 1", low=1, whole=True, order="rising"),
-        "tokens": number("tokens trained on up to and with this step", low=1, whole=True, order="rising"),
+        "step": count("optimizer step, counted from 1", low=1, order="rising"),
+        "tokens": count("tokens trained on up to and with this step", low=1, order="rising"),
         "epoch": number("passes over the training rows", low=0, order="never falling"),
         "loss": number("mean training loss of the step, nats per token", low=0),
         "lr_scale": number("multiplier of every learning rate", low=0, high=1),
@@ -37,7 +37,7 @@ def read(path: Path, *, runs: Path | None = None) -> pd.DataFrame:
     return tsv.read(path, SCHEMA, empty="the run died before its first step", empty_do=log, do=REMEDY)
 
 
-def newest_log(runs: Path) -> str:
-    """What to read when a training left nothing else."""
-    logs = sorted(runs.glob("train/*/train.log"), key=lambda log: log.stat().st_mtime)
-    return f"read its log: {logs[-1] if logs else runs / 'train/<fingerprint>/train.log'}"
+def newest_log(runs: Path, loop: str = "train") -> str:
+    """What to read when a run of `loop` left nothing else."""
+    logs = sorted(runs.glob(f"{loop}/*/{loop}.log"), key=lambda log: log.stat().st_mtime)
+    return f"read its log: {logs[-1] if logs else runs / loop / f'<fingerprint>/{loop}.log'}"

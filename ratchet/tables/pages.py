@@ -13,7 +13,7 @@ from pandera.pandas import Column, DataFrameSchema
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.stage import guarded
-from ratchet.tables import documents, history, metrics, provenance, timing
+from ratchet.tables import documents, history, metrics, provenance, results, skill_history, team_history, timing
 
 PAGE = Path("docs/tables.md")
 BEGIN, END = "<!-- schemas: written by `python -m ratchet.tables.pages` -->", "<!-- schemas: end -->"
@@ -24,6 +24,11 @@ SCHEMAS: tuple[DataFrameSchema, ...] = (
     timing.SUMMARY,
     documents.SCHEMA,
     timing.JUDGING,
+    results.SCHEMA,
+    skill_history.SCHEMA,
+    team_history.SCHEMA,
+    skill_history.SUMMARY,
+    skill_history.EDITS,
     *metrics.SCHEMAS.values(),
     provenance.SCHEMA,
 )

@@ -42,6 +42,11 @@ def number(
     )
 
 
+def count(description: str, *, low: int = 0, order: Order = "any", required: bool = True) -> Column:
+    """A column of whole numbers from `low` on."""
+    return number(description, low=low, whole=True, order=order, required=required)
+
+
 def text(description: str, *, choices: Sequence[str] = (), nullable: bool = False, required: bool = True) -> Column:
     """A column of text, one of `choices` where there are any."""
     rule = "one of " + ", ".join(choices) if choices else "text that is not empty"
@@ -62,6 +67,11 @@ def flag(description: str, *, nullable: bool = False, required: bool = True) -> 
 def is_whole(column: Column) -> bool:
     """Whether `column`, once checked, is cast to int64."""
     return bool((column.metadata or {}).get("whole"))
+
+
+def is_text(column: Column) -> bool:
+    """Whether `column` holds text, whatever it looks like: a hash of digits alone is no number."""
+    return (column.metadata or {}).get("type") == "text"
 
 
 def _within(values: pd.Series, low: float | None, high: float | None, *, whole: bool) -> pd.Series:

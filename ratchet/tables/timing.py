@@ -14,11 +14,11 @@ from pandera.pandas import DataFrameSchema
 from ratchet.settings import settings
 from ratchet.tables import records, tsv
 from ratchet.tables.history import REMEDY, newest_log
-from ratchet.tables.rules import number
+from ratchet.tables.rules import count, number
 
 STEPS = DataFrameSchema(
     {
-        "step": number("optimizer step, counted from 1", low=1, whole=True, order="rising"),
+        "step": count("optimizer step, counted from 1", low=1, order="rising"),
         "seconds": number("training seconds up to and with this step", low=0, order="never falling"),
         "tokens_per_s": number("tokens per second of this step", low=0),
         "memory_mb": number("memory in use after this step, MB", low=0, nullable=True),

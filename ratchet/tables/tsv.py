@@ -13,6 +13,7 @@ import pandas as pd
 from pandera.pandas import DataFrameSchema
 
 from ratchet.core.errors import InputError
+from ratchet.tables import rules
 from ratchet.tables.conform import MAX_ROWS, conform, file_lines
 
 
@@ -38,6 +39,9 @@ def read(path: Path, schema: DataFrameSchema, *, empty: str, empty_do: str, do: 
         quoting=csv.QUOTE_NONE,
         keep_default_na=False,  # only an empty cell is empty: `nan` is a value, and a wrong one
         na_values=[""],
+        dtype={
+            str(name): object for name, column in schema.columns.items() if rules.is_text(column)
+        },  # a hash of digits
     )
     return conform(frame, schema, path, rows=file_lines, do=do)
 

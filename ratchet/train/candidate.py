@@ -1,7 +1,7 @@
-"""The judge's side of one candidate process: start it, hand it token ids, read its pieces, end it and all it started.
+"""The judge's side of one candidate process: have it started in a sandbox, hand it token ids, read its pieces, end it.
 
 Makes the socket and the shared memory, trusts nothing that comes back, and turns every way to fail into a `Refused`
-with its reason. Refuses to know scores, and never imports the arena.
+with its reason. Refuses to know scores and how the process is held, and never imports the arena.
 """
 
 from __future__ import annotations
@@ -10,29 +10,24 @@ import fcntl
 import mmap
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import numpy as np
 import torch
 from torch import Tensor
 
-import ratchet
-from ratchet.settings import child_environment
+from ratchet.core.errors import InfrastructureError, InputError
+from ratchet.sandbox.job import End, Ended, Job, Limits, Running, Sandbox, how_it_exited
+from ratchet.sandbox.words import printable
 from ratchet.train.refusal import Reason, Refused
 from ratchet.train.wire import VERSION, Channel, ClosedError, Kind, MalformedError, Message
-
-KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
-"""All that a candidate sees of this process' environment: no key, no token, no home."""
 
 SLOTS = 2
 SLOT_BYTES = 8 * 1024 * 1024
@@ -41,8 +36,16 @@ SLOT_BYTES = 8 * 1024 * 1024
 MAX_SAID_BYTES = 64 * 1024
 """The longest message a candidate may send; its logits never travel on the socket."""
 
-EXIT_GRACE_S = 5.0
+FILE_MB, LOG_MB, PROCESSES = 64, 4, 256
+"""What an honest logits server never needs: big files, much to say, many processes (threads count)."""
+
+EXIT_GRACE_S = 30.0
+"""What a process that has closed its connection may take to end: its memory is given back on a loaded machine."""
 POLL_S = 0.1
+SOCKET_PATH_BYTES = 107
+"""What the kernel takes of a socket's path (unix(7))."""
+WATCH_S = 0.5
+"""Between two looks at a process from which nothing is heard: a look at a container costs some milliseconds."""
 
 
 class Deadline:
@@ -89,37 +92,68 @@ class Piece:
     logits: Tensor
 
 
-class Candidate:
-    """One running logits server. Use as a context manager: leaving it kills the process and its whole session."""
+def _short(path: Path) -> str:
+    """`path` for a socket. Raises InputError when the kernel takes none so long."""
+    size = len(os.fsencode(path))
+    if size > SOCKET_PATH_BYTES:
+        what = f"the folder for temporary files makes a socket's path of {size} bytes, {path}: {SOCKET_PATH_BYTES} go"
+        raise InputError("judge", what, "set TMPDIR to a shorter one")
+    return str(path)
 
-    def __init__(self, model: Path, question: Question, *, device: str, threads: int, deadline: Deadline) -> None:
+
+class Candidate:
+    """One logits server in `sandbox`. Use as a context manager: entering starts it, leaving ends it and all it started.
+
+    It sees its model's folder, the code, and a private folder with the socket; `memory_mb` bounds what it may hold.
+    Raises InfrastructureError when the sandbox fails, which says nothing about the candidate.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        question: Question,
+        *,
+        device: str,
+        threads: int,
+        deadline: Deadline,
+        sandbox: Sandbox,
+        memory_mb: int = 8192,
+    ) -> None:
         self.question, self.deadline = question, deadline
         self.open: deque[int] = deque()  # positions still to come of each question asked, oldest first
+        self._sandbox, self._memory_mb = sandbox, memory_mb
         self._slots_out: set[int] = set()
-        self._folder = Path(tempfile.mkdtemp(prefix="ratchet-judge-"))
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(self._folder / "socket"))
-        self._listener.listen(1)
-        self._memory, self._views = shared_slots(question)
         self._channel: Channel | None = None
-        self._process = self._start(model, device, threads)
+        self._running: Running | None = None
+        self._watched = 0.0
+        with ExitStack() as made:
+            self._folder = Path(tempfile.mkdtemp(prefix="ratchet-judge-")).resolve()
+            made.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            (self._folder / "own").mkdir()
+            self._listener = made.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            self._listener.bind(_short(self._folder / "own" / "socket"))
+            self._listener.listen(1)
+            self._memory, self._views = shared_slots(question)
+            made.callback(os.close, self._memory)
+            self._job = self._make_job(model.resolve(), device, threads)
+            self._made = made.pop_all()  # kept until it is closed; what fails on the way leaves nothing
 
-    def _start(self, model: Path, device: str, threads: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "ratchet.train.logits_server", "--socket", str(self._folder / "socket"),
-                   "--model", str(model.resolve()), "--device", device, "--threads", str(threads)]  # fmt: skip
-        environment = {name: value for name, value in child_environment().items() if name in KEPT_ENVIRONMENT}
-        package_root = Path(ratchet.__file__).resolve().parent.parent
-        environment |= {"PYTHONPATH": str(package_root), "OMP_NUM_THREADS": str(threads)}
-        with (self._folder / "said").open("wb") as said:
-            return subprocess.Popen(
-                command,
-                cwd=self._folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
+    def _make_job(self, model: Path, device: str, threads: int) -> Job:
+        own = self._folder / "own"
+        links = tuple(file.resolve() for file in sorted(model.iterdir()) if file.is_symlink())  # into DVC's cache
+        return Job(
+            name=self._folder.name,
+            argv=("python", "-P", "-m", "ratchet.train.logits_server", "--socket", str(own / "socket"),
+                  "--model", str(model), "--device", device, "--threads", str(threads)),
+            folder=own,
+            log=self._folder / "said",
+            limits=Limits(seconds=self.deadline.left(), memory_mb=self._memory_mb, processes=PROCESSES,
+                          file_mb=FILE_MB, log_mb=LOG_MB),
+            reads=(model, *links),
+            writes=(own,),
+            environment={"OMP_NUM_THREADS": str(threads)},
+            device=device,
+        )  # fmt: skip
 
     def connect(self) -> None:
         """Wait until the process has called; give it its memory and the shape of questions."""
@@ -128,8 +162,7 @@ class Candidate:
             with suppress(TimeoutError):
                 connection, _ = self._listener.accept()
                 self._channel = Channel(connection, max_payload=MAX_SAID_BYTES)
-            if self._channel is None and self._process.poll() is not None:
-                raise self._exited()
+            self.watch()
         question = self.question
         hello = {"version": VERSION, "rows": question.rows, "length": question.length, "slots": SLOTS,
                  "vocab_size": question.vocab_size, "positions": question.positions}  # fmt: skip
@@ -176,6 +209,13 @@ class Candidate:
         assert self._channel is not None, "connect comes first"
         return self._channel.fileno()
 
+    def watch(self) -> None:
+        """Look at the process, at most every WATCH_S. Raises Refused when it has ended."""
+        if monotonic() - self._watched >= WATCH_S:
+            self._watched = monotonic()
+            if ended := self._started().poll():
+                raise refusal(ended)
+
     def _send(self, message: Message, *, descriptors: tuple[int, ...] = ()) -> None:
         assert self._channel is not None, "connect comes first"
         self._channel.connection.settimeout(self.deadline.left())
@@ -187,8 +227,9 @@ class Candidate:
             self.deadline.left()
 
     def _receive(self) -> Iterator[Message]:
+        """What has come by now; waits a while for the first bytes, with an eye on the process."""
         assert self._channel is not None, "connect comes first"
-        self._channel.connection.settimeout(self.deadline.left())
+        self._channel.connection.settimeout(min(WATCH_S, self.deadline.left()))
         try:
             yield from self._channel.receive()
         except ClosedError:
@@ -196,7 +237,7 @@ class Candidate:
         except MalformedError as error:
             raise self._protocol(str(error)) from None
         except TimeoutError:
-            self.deadline.left()
+            self.watch()
 
     def _complaint(self, message: Message) -> Refused:
         """What the server itself says against the model it serves."""
@@ -213,39 +254,56 @@ class Candidate:
 
     def _exited(self) -> Refused:
         """The process is gone, or on its way: say how it went and its last words."""
-        try:
-            code = self._process.wait(EXIT_GRACE_S)
-        except subprocess.TimeoutExpired:
-            return self._protocol("the connection was closed by a process that lives on")
-        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-        words = self.last_words()
-        return Refused(
-            Reason.EXITED, f"{how} before all was answered{': ' * bool(words)}{words}", "mend arena.py or the model"
-        )
+        until = monotonic() + EXIT_GRACE_S
+        while monotonic() < until:
+            if ended := self._started().poll():
+                return refusal(ended)
+            sleep(POLL_S / 5)
+        return self._protocol("the connection was closed by a process that lives on")
 
-    def last_words(self) -> str:
-        """The last line the process printed, at most 200 characters."""
-        with (self._folder / "said").open("rb") as said:
-            said.seek(max(0, said.seek(0, os.SEEK_END) - 4096))
-            lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-        return printable(lines[-1].strip())[:200] if lines else ""
+    def _started(self) -> Running:
+        assert self._running is not None, "entering the `with` starts it"
+        return self._running
 
     def close(self) -> None:
-        """Kill the process' whole session and remove what was made for it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        if self._channel is not None:
-            self._channel.connection.close()
-        self._listener.close()
-        os.close(self._memory)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """End the process and all that it started, and remove what was made for it."""
+        running, self._running = self._running, None
+        try:
+            if running:
+                with running:
+                    running.stop(grace_s=0.0)
+        finally:
+            if self._channel is not None:
+                self._channel.connection.close()
+            self._made.close()
 
     def __enter__(self) -> Candidate:
+        try:
+            self._running = self._sandbox.start(self._job)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+REASONS = {
+    End.TIMED_OUT: Reason.TIMED_OUT,
+    End.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
+    End.TOO_MUCH_OUTPUT: Reason.TOO_MUCH_OUTPUT,
+}
+"""The ends by a limit. Every other end before the last answer is `exited`."""
+
+
+def refusal(ended: Ended) -> Refused:
+    """Why a process that has ended gives no number. Raises InfrastructureError when somebody else has ended it."""
+    if ended.end is End.STOPPED:
+        raise InfrastructureError("judge", "the candidate was stopped from outside", "judge again")
+    words = ended.last[-1][:200] if ended.last else ""
+    detail = f"{ended.detail or how_it_exited(ended.exit_code)} before all was answered{': ' * bool(words)}{words}"
+    return Refused(REASONS.get(ended.end, Reason.EXITED), detail, "mend arena.py or the model")
 
 
 def shared_slots(question: Question) -> tuple[int, list[Tensor]]:
@@ -260,8 +318,3 @@ def shared_slots(question: Question) -> tuple[int, list[Tensor]]:
     memory = mmap.mmap(descriptor, size)
     whole = torch.frombuffer(memory, dtype=torch.float32).view(SLOTS, question.positions, question.vocab_size)
     return descriptor, list(whole)
-
-
-def printable(text: str) -> str:
-    """`text` without control characters, so that a candidate's words cannot steer a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:400]

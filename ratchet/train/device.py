@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -119,16 +120,26 @@ def _cpu_flags() -> frozenset[str]:
     return frozenset(" ".join(line for line in lines if line.lower().startswith(("flags", "features"))).split())
 
 
-def prepare_process(device: Device, *, compiled: bool) -> None:
+def check_compiler(device: Device) -> None:
+    """Raise InputError where torch could compile nothing for `device`: it hands its header folders to g++ unquoted."""
+    headers = (str(Path(torch.__file__).parent), sysconfig.get_path("include"))
+    blank = next((path for path in headers if len(path.split()) > 1), None)
+    if device.kind == "cpu" and blank:
+        what = f"true, but torch cannot compile with the headers in {blank!r}: that path has blanks"
+        raise InputError("train.compile", what, "set it to false, or move the project to a path without blanks")
+
+
+def prepare_process(device: Device, *, strict: bool) -> None:
     """Set this process' threads, allocator and deterministic arithmetic; call before the first tensor is made.
 
-    Deterministic algorithms are demanded where the default ones differ from run to run: on CUDA and in compiled code
-    (two threads, measured; about 1 % of the time). Eager CPU code is bit-identical without.
+    Deterministic algorithms are demanded where the default ones differ from run to run: on CUDA, and on the CPU where
+    the caller is `strict`: for compiled code (two threads, measured; about 1 % of the time) and for code that gathers
+    one row several times, whose gradient threads add up in any order. Other eager CPU code is bit-identical without.
     """
     set_in_this_process("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS when it starts
     tune_allocator()
     torch.set_num_threads(device.threads)
-    if (compiled or device.kind == "cuda") != torch.are_deterministic_algorithms_enabled():
+    if (strict or device.kind == "cuda") != torch.are_deterministic_algorithms_enabled():
         # not called when nothing changes: the call imports the compiler, 3 s
         torch.use_deterministic_algorithms(not torch.are_deterministic_algorithms_enabled())
     if device.kind == "cuda":

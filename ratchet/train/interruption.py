@@ -18,10 +18,11 @@ class Interruption:
     """Inside the context the first signal is noted in `received`; a second one ends the process as it always would.
 
     Exit codes by convention: 130 after SIGINT, 143 after SIGTERM (`exit_code`). Outside the main thread, where Python
-    lets nobody handle signals, it notes nothing.
+    lets nobody handle signals, it notes nothing. `says` is told at the signal, `{name}` in it its name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, says: str = "train: {name}: saving after this step; once more to stop at once") -> None:
+        self._says = says
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -42,7 +43,7 @@ class Interruption:
         self.received = signal.Signals(number)
         self._restore()
         # os.write: print is not allowed to interrupt a print
-        os.write(2, f"\ntrain: {self.received.name}: saving after this step; once more to stop at once\n".encode())
+        os.write(2, f"\n{self._says.format(name=self.received.name)}\n".encode())
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -25,13 +25,11 @@ import torch
 
 from ratchet.core.errors import InputError
 from ratchet.data.packing import PackedSplit, Pieces
+from ratchet.sandbox.job import Isolation, Sandbox
 from ratchet.train import scoring
-from ratchet.train.candidate import Candidate, Deadline, Piece, Question
+from ratchet.train.candidate import WATCH_S, Candidate, Deadline, Piece, Question
 from ratchet.train.device import Device
 from ratchet.train.probe import TOLERANCES, Again, Ask, Evidence, Look, Plan, make_plan
-
-ISOLATION = "weak"
-"""The candidate is another process of the same user: it could read files. Containers make this `container`."""
 
 AHEAD = 2
 """Questions a candidate holds at once, so that it computes the next while the judge reduces the last."""
@@ -62,7 +60,7 @@ class Judgement:
     tokens_per_s: float
     seconds: float
     startup_seconds: float
-    isolation: str = ISOLATION
+    isolation: Isolation
 
 
 def judge(
@@ -72,14 +70,17 @@ def judge(
     *,
     device: Device,
     batch_rows: int,
+    sandbox: Sandbox,
+    memory_mb: int = 8192,
     probe_seed: int | None = None,
     limit_s: float = 3600.0,
 ) -> Judgement:
     """Judge the model folder `model` (arena.py, model.safetensors, spec.json) on every document of `split`.
 
     `token_bytes`: true byte length of each id, int [V], 0 for specials, which are not counted. `batch_rows`: rows asked
-    at once. `probe_seed`: None draws a secret one. `limit_s`: seconds until the judging is given up, start included.
-    Raises Refused (no number for this model: why) or InputError (nothing to judge; model and split differ).
+    at once. `sandbox` holds the model's two processes, `memory_mb` each. `probe_seed`: None draws a secret one.
+    `limit_s`: seconds until the judging is given up, start included. Raises Refused (no number for this model: why),
+    InputError (nothing to judge; model and split differ) or InfrastructureError (the sandbox failed, not the model).
     """
     deadline, started = Deadline(limit_s), monotonic()
     dtype, pieces = _check(model, split, token_bytes)
@@ -87,7 +88,7 @@ def judge(
     question = Question(min(batch_rows, rows), length, split.vocab_size)
     plan = make_plan(rows, length, question.rows, secrets.randbits(128) if probe_seed is None else probe_seed)
     hearing = Hearing(split, scoring.Account(pieces, token_bytes, rows=rows, length=length), deadline, plan)
-    with _candidates(model, question, device, deadline) as candidates, _judge_threads(device):
+    with _candidates(model, question, device, deadline, sandbox, memory_mb) as candidates, _judge_threads(device):
         ready = monotonic()
         hearing.run(candidates)
         seconds = monotonic() - ready
@@ -101,6 +102,7 @@ def judge(
         tokens_per_s=rows * length / seconds,
         seconds=seconds,
         startup_seconds=ready - started,
+        isolation=sandbox.isolation,
     )
 
 
@@ -132,13 +134,23 @@ def _read_spec(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _candidates(model: Path, question: Question, device: Device, deadline: Deadline) -> Iterator[list[Candidate]]:
+def _candidates(
+    model: Path, question: Question, device: Device, deadline: Deadline, sandbox: Sandbox, memory_mb: int
+) -> Iterator[list[Candidate]]:
     """Two fresh processes with the model loaded, started side by side; gone afterwards."""
     threads = max(1, device.threads // 2)
     with ExitStack() as running:
         both = [
             running.enter_context(
-                Candidate(model, question, device=device.torch_name, threads=threads, deadline=deadline)
+                Candidate(
+                    model,
+                    question,
+                    device=device.torch_name,
+                    threads=threads,
+                    deadline=deadline,
+                    sandbox=sandbox,
+                    memory_mb=memory_mb,
+                )
             )
             for _ in range(2)
         ]
@@ -211,8 +223,11 @@ class Hearing:
                 interview.ask_on(self.split)
                 selector.register(interview.candidate, selectors.EVENT_READ, interview)
             while any(interview.answers for interview in interviews):
-                for key, _ in selector.select(self.deadline.left()):
+                for key, _ in selector.select(min(WATCH_S, self.deadline.left())):
                     self._listen(key.data)
+                for interview in interviews:
+                    if interview.answers:  # one that has answered all may go
+                        interview.candidate.watch()
 
     def _listen(self, interview: Interview) -> None:
         for piece in interview.candidate.pieces():

@@ -17,20 +17,19 @@ from typing import Any
 import ratchet
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
-from ratchet.core.fingerprint import code_digest, differences, file_digest, import_closure, tree_digest
+from ratchet.core.fingerprint import closure_digest, code_digest, constraints_digest, differences, tree_digest
 from ratchet.core.rundir import RunDirectory, open_run, read_identity
 from ratchet.data.packing import PackedSplit
 from ratchet.settings import Settings
 from ratchet.train import summary
 from ratchet.train.arena import with_knobs
-from ratchet.train.device import Device, Dtype, exclusive, resolve_device, resolve_dtype
+from ratchet.train.device import Device, Dtype, check_compiler, exclusive, resolve_device, resolve_dtype
 from ratchet.train.mirror import Mirror, new_identity
 from ratchet.train.parameters import TrainParams
 from ratchet.train.trainer import Ending, Plan, train
 from ratchet.train.training_state import MODEL_FILE
 
 LOOP = "train"
-CONSTRAINTS = Path("constraints.txt")
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class Published:
 @cache
 def sealed_digest() -> str:
     """Hash of all of Ratchet's code that a training runs, as it is when first asked for."""
-    root = Path(ratchet.__file__).resolve().parent.parent
-    return code_digest(import_closure(Path(__file__).resolve(), root))
+    return closure_digest([Path(__file__)], Path(ratchet.__file__).parents[1])
 
 
 def identity(request: Request, source: str, device: Device, dtype: Dtype) -> dict[str, Any]:
@@ -78,7 +76,7 @@ def identity(request: Request, source: str, device: Device, dtype: Dtype) -> dic
         "params": request.params.defining(),
         "inputs": {"rows": tree_digest(request.rows), "tokenizer": tree_digest(request.tokenizer)},
         "code": {"arena": arena_digest, "trainer": sealed_digest()},
-        "constraints": file_digest(CONSTRAINTS) if CONSTRAINTS.is_file() else None,
+        "constraints": constraints_digest(),
         "device": device.identity(dtype),
     }
 
@@ -90,6 +88,8 @@ def train_and_publish(request: Request, outputs: Published, settings: Settings) 
     """
     device = resolve_device(settings.device, settings.threads)
     dtype = resolve_dtype(request.params.dtype, device)
+    if request.params.compile:
+        check_compiler(device)
     source, split = request.source(), PackedSplit.load(request.rows)
     who = identity(request, source, device, dtype)
     with _open(request.params, who, settings) as run:

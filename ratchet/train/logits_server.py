@@ -8,12 +8,9 @@ any. Everything that this process says is a claim of the candidate's; the judge 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import mmap
 import os
-import resource
-import signal
 import socket
 import sys
 from collections import deque
@@ -30,8 +27,6 @@ from ratchet.train.device import prepare_process, resolve_device
 from ratchet.train.refusal import Reason
 from ratchet.train.wire import VERSION, Channel, ClosedError, Kind, Message
 
-FILE_LIMIT_BYTES = 64 * 1024 * 1024
-PR_SET_PDEATHSIG = 1
 LOGIT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -117,14 +112,6 @@ def load_experiment(model: Path, device: str) -> Any:
     return experiment
 
 
-def contain() -> None:
-    """Die with the judge, write no big file, dump no core. The judge kills the whole session besides."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for limit, value in ((resource.RLIMIT_FSIZE, FILE_LIMIT_BYTES), (resource.RLIMIT_CORE, 0)):
-        resource.setrlimit(limit, (value, value))
-
-
 def main() -> None:
     """Connect, load, serve. Arguments: --socket PATH --model FOLDER --device NAME --threads N."""
     parser = argparse.ArgumentParser(prog="python -m ratchet.train.logits_server", description=__doc__)
@@ -132,7 +119,6 @@ def main() -> None:
         parser.add_argument(name, required=True)
     parser.add_argument("--threads", type=int, required=True)
     options = parser.parse_args()
-    contain()
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(options.socket)
     channel = Channel(connection)
@@ -143,7 +129,7 @@ def main() -> None:
     shape = (said["rows"], said["length"], said["vocab_size"])
     slots = Slots.open(descriptors[0], slots=said["slots"], positions=said["positions"], vocab_size=shape[2])
     device = resolve_device(options.device, options.threads)
-    prepare_process(device, compiled=False)
+    prepare_process(device, strict=False)
     experiment = load_experiment(Path(options.model), device.torch_name)
     channel.send(Message(Kind.READY))
     try:

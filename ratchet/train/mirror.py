@@ -13,16 +13,32 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import psutil
 
-from ratchet.settings import Settings
+from ratchet.settings import Settings, forget_wandb_service_of_parent
 
 Mode = Literal["online", "offline", "disabled"]
 
-STEP = "train/step"
 SENT_COLUMNS = ("tokens", "epoch", "loss", "lr_scale", "grad_norm", "tokens_per_s", "memory_mb")
+
+
+class Sent(NamedTuple):
+    """What of a row is sent, and under which prefix. `name` of the stage and what is `doing` are for messages."""
+
+    name: str
+    columns: tuple[str, ...]
+    doing: str
+
+    @property
+    def step(self) -> str:
+        """The metric that all others are drawn over."""
+        return f"{self.name}/step"
+
+
+TRAINING = Sent("train", SENT_COLUMNS, "training")
+STEP = TRAINING.step
 
 FILE_HEADER = b":W&B\xe1\xbe\x00"
 BLOCK_BYTES = 32 * 1024
@@ -54,11 +70,11 @@ def new_identity(settings: Settings) -> RunIdentity | None:
 class Mirror:
     """Sends committed rows to one W&B run. Starts on the first row, and skips what the run already holds."""
 
-    def __init__(self, mode: Mode, folder: Path, config: Mapping[str, Any]) -> None:
-        self._mode, self._folder, self._config = mode, folder, dict(config)
+    def __init__(self, mode: Mode, folder: Path, config: Mapping[str, Any], sent: Sent = TRAINING) -> None:
+        self._mode, self._folder, self._config, self._sent = mode, folder, dict(config), sent
         self._run: Any = None
         self._held: set[int] = set()
-        self._last = 0
+        self._last = -1
         self._broken = mode == "disabled"
 
     def send(self, identity: RunIdentity | None, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -70,10 +86,20 @@ class Mirror:
             self._run = self._run or self._start(identity)
             for row in new:
                 if row["step"] not in self._held:
-                    values = {f"train/{name}": row[name] for name in SENT_COLUMNS if row[name] is not None}
-                    self._run.log({STEP: row["step"], **values}, step=row["step"], commit=True)
+                    name, columns, _ = self._sent
+                    values = {f"{name}/{column}": row[column] for column in columns if row[column] is not None}
+                    self._run.log({self._sent.step: row["step"], **values}, step=row["step"], commit=True)
                 self._last = row["step"]
         except Exception as error:  # noqa: BLE001  (the boundary: whatever a mirror raises, a training goes on)
+            self._give_up(error)
+
+    def summarise(self, values: Mapping[str, Any]) -> None:
+        """Set `values` in the summary of the run, when one has started."""
+        if self._broken or self._run is None:
+            return
+        try:
+            self._run.summary.update(dict(values))
+        except Exception as error:  # noqa: BLE001  (the same boundary)
             self._give_up(error)
 
     def close(self, exit_code: int = 0) -> None:
@@ -103,7 +129,7 @@ class Mirror:
             try:
                 return self._online(identity)
             except Exception as error:  # noqa: BLE001  (no key, no network: the record can be synced later)
-                print(f"train: W&B: {_first_line(error)}; going on offline", file=sys.stderr, flush=True)
+                print(f"{self._sent.name}: W&B: {_first_line(error)}; going on offline", file=sys.stderr, flush=True)
         return self._open(identity, "offline")
 
     def _online(self, identity: RunIdentity) -> Any:
@@ -127,18 +153,16 @@ class Mirror:
             finish_timeout=FINISH_SECONDS,  # holds at the process' exit as well
             finish_timeout_raises=True,
         )
+        forget_wandb_service_of_parent()
         run = wandb.init(**identity, mode=mode, dir=self._folder, config=self._config, resume="allow", settings=quiet)
-        run.define_metric(STEP)
-        run.define_metric("train/*", step_metric=STEP)
+        run.define_metric(self._sent.step)
+        run.define_metric(f"{self._sent.name}/*", step_metric=self._sent.step)
         return run
 
     def _give_up(self, error: Exception) -> None:
         self._broken = True
-        print(
-            f"train: W&B: {_first_line(error)}; training goes on without its mirror, the record is complete",
-            file=sys.stderr,
-            flush=True,
-        )
+        told = f"{self._sent.name}: W&B: {_first_line(error)}; {self._sent.doing} goes on without its mirror"
+        print(f"{told}, the record is complete", file=sys.stderr, flush=True)
 
 
 def _first_line(error: Exception) -> str:
@@ -147,7 +171,8 @@ def _first_line(error: Exception) -> str:
 
 def recorded_steps(folder: Path, run_id: str) -> set[int]:
     """The steps that the offline files below `folder` hold for run `run_id`. Waits for a dead run's writer to end."""
-    files = sorted(folder.glob(f"wandb/*run-*-{run_id}/run-{run_id}.wandb"))
+    # W&B names the folder by the second it starts in; the second of that second ends in -1
+    files = sorted(folder.glob(f"wandb/*run-*-{run_id}*/run-{run_id}.wandb"))
     _wait_for_writer(files)
     return {step for file in files for step in history_steps(file)}
 

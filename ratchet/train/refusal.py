@@ -1,4 +1,4 @@
-"""Why a candidate's judging ends without a number.
+"""Why a candidate gets no number.
 
 Knows the names of the reasons; refuses to know how they are found.
 """
@@ -20,7 +20,11 @@ class Reason(StrEnum):
     WRONG_DTYPE = "wrong dtype"
     EXITED = "exited"
     TIMED_OUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"
+    TOO_MUCH_OUTPUT = "too much output"
     PROTOCOL = "broken protocol"
+    INVALID_RESULTS = "invalid results"
+    """Of its training: not the files, the source or the steps that were asked for (claims.py)."""
 
 
 class Refused(InputError):  # noqa: N818  (a verdict more than an error)

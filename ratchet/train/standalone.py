@@ -16,6 +16,7 @@ from ratchet import params as params_file
 from ratchet.core.errors import InputError
 from ratchet.data.packing import PackedSplit
 from ratchet.data.tokenizer import Tokenizer
+from ratchet.sandbox.choose import choose
 from ratchet.settings import settings
 from ratchet.stage import guarded
 from ratchet.train.device import exclusive, resolve_device
@@ -61,6 +62,7 @@ def _judge(model: Path, params: EvaluateParams) -> Judgement:
             token_bytes,
             device=device,
             batch_rows=params.batch_rows,
+            sandbox=choose(settings(), device=device.torch_name),
             limit_s=params.limit_s,
         )
 

@@ -192,7 +192,7 @@ class Training:
             return self._experiment
         begun = perf_counter()
         plan = self.plan
-        prepare_process(plan.device, compiled=self.params.compile)
+        prepare_process(plan.device, strict=self.params.compile)
         self.clock.peak_flops = peak_flops(plan.device, plan.dtype)
         atomic.write_text(self.run.path / "arena.py", plan.source)
         self._experiment = self._fresh()

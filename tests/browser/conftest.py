@@ -99,7 +99,7 @@ class Page:
                 self.problems.append(f"console.{told['type']}: {told['args']}")
             case "Log.entryAdded" if told["entry"]["level"] in ("error", "warning"):
                 self.problems.append(f"log: {told['entry']['text']}")
-            case "Network.requestWillBeSent":
+            case "Network.requestWillBeSent" if not told["request"]["url"].startswith("data:"):  # the page's own bytes
                 self.requested.append(told["request"]["url"])
 
 

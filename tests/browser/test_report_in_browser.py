@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 SHOTS = ROOT / "results/screenshots"
 DESKTOP, PHONE = (1280, 900), (390, 844)
-CHARTS = ["training-curve", "learning-rate", "gradient-norm", "throughput", "memory", "val-bpb"]
+CHARTS = [
+    *("research-progress", "research-cost", "team-reward", "team-entropy", "team-completion-length"),
+    *("training-curve", "learning-rate", "gradient-norm", "throughput", "memory", "val-bpb"),
+]
 DOCUMENTS = 80
 
 
@@ -85,11 +89,24 @@ def test_report_filter_shows_only_documents_with_all_the_words(page: Page, repor
     page.run("document.querySelector('#filter').focus()")
     page.type("GRAMMAR rivers")
     assert sorted(listed(page, 0)) == [n for n in range(DOCUMENTS) if n % 5 == 1]
-    assert page.run("document.querySelector('.count').textContent") == f"16 of {DOCUMENTS} documents shown"
+    assert page.run("document.querySelector('.documents .count').textContent") == f"16 of {DOCUMENTS} documents shown"
     page.type(" nothing-like-this")
     assert listed(page, 0) == []
     page.run("f = document.querySelector('#filter'); f.value = ''; f.dispatchEvent(new Event('input'))")
     assert len(listed(page, 0)) == DOCUMENTS
+    assert page.problems == []
+
+
+def test_report_experiments_filter_and_tell_what_each_tried(page: Page, report: Path) -> None:
+    page.open(report)
+    page.run("document.querySelector('#filter-experiments').focus()")
+    page.type("crash memory")
+    assert page.run("document.querySelector('.experiments .count').textContent") == "2 of 15 experiments shown"
+    page.run("document.querySelector('#research-progress svg.wide').focus()")
+    page.press("Home")
+    told = page.run("document.querySelector('#research-progress .readout').textContent")
+    assert told.startswith("experiment 0 · bits per byte 1.5917 · ")
+    assert told.endswith("baseline: the arena as it stands")
     assert page.problems == []
 
 
@@ -117,6 +134,14 @@ def test_report_chart_tells_its_numbers_to_pointer_and_keyboard(page: Page, repo
     assert page.run(readout).startswith("optimizer step 1 · each step ")
     page.press("ArrowRight")
     assert page.run(readout).startswith("optimizer step 2 · ")
+    deadline = time.monotonic() + 20
+    while not 170 < (step := pointed_at_middle(page, readout)) < 230:
+        assert time.monotonic() < deadline, f"the pointer in the middle of 400 steps tells step {step}"
+    assert page.problems == []
+
+
+def pointed_at_middle(page: Page, readout: str) -> int:
+    """The step that the training curve tells with the pointer in its middle; a busy browser may still be scrolling."""
     page.run(
         "document.querySelector('#training-curve svg.wide').scrollIntoView({block: 'center', behavior: 'instant'})"
     )
@@ -125,9 +150,7 @@ def test_report_chart_tells_its_numbers_to_pointer_and_keyboard(page: Page, repo
         "(document.querySelector('#training-curve svg.wide').getBoundingClientRect())"
     )
     page.send("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0], y=middle[1])
-    step = int(page.run(readout).split()[2])
-    assert 170 < step < 230
-    assert page.problems == []
+    return int(page.run(readout).split()[2])
 
 
 def test_report_everything_that_acts_can_be_reached_and_has_a_name(page: Page, report: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ratchet import contract
-from ratchet.params import read_document
+from ratchet.params import load, read_document
+from ratchet.tables import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = read_document(ROOT / "dvc.yaml")
@@ -40,6 +42,11 @@ def test_params_under_every_profile_fit_the_stages(profile: str | None) -> None:
 
 def test_params_has_exactly_the_stages_sections() -> None:
     assert list(read_document(ROOT / "params.yaml")) == STAGES
+
+
+def test_every_metrics_file_has_a_schema() -> None:
+    written = [path for stage in STAGES for path in contract.truth(stage, ROOT).metrics]
+    assert {Path(path).stem for path in written} == set(metrics.SCHEMAS)
 
 
 def broken(stage: str, key: str, value: Any) -> dict[str, Any]:
@@ -95,3 +102,9 @@ def test_wrong_params_names_the_key_and_the_nearest(tmp_path: Path) -> None:
     assert len(found) == 1
     assert "train.sed" in found[0]
     assert "'seed'" in found[0]
+
+
+def test_stages_that_drive_sandboxes_or_ask_models_stay_out_of_containers() -> None:
+    stages = [importlib.import_module(f"steps.{name}").STAGE for name in STAGES]
+    outside = {stage.name for stage in stages if stage.needs(load(stage.name, stage.params)).outside}
+    assert outside == {"evaluate", "iterate", "skill", "team"}

@@ -89,6 +89,25 @@ def test_pages_figures_agree_with_the_results() -> None:
         )
 
 
+def test_readme_tells_the_default_run_whose_metrics_are_committed() -> None:
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    trained, judged = (
+        json.loads((ROOT / f"metrics/{stage}.json").read_text("utf-8")) for stage in ("train", "evaluate")
+    )
+    figures_of_the_run = {
+        r"\*\*([\d.]+) bits per byte": ("val_bpb", judged["val_bpb"]),
+        r"([\d.]+) below a byte n-gram model\*\*": ("gain_over_ngram", judged["gain_over_ngram"]),
+        r"judged on ([\d,]+) documents": ("documents", judged["documents"]),
+        r"([\d.]+) M parameters": ("params_m", trained["params_m"]),
+        r"([\d,]+) steps of": ("steps", trained["steps"]),
+        r"steps of ([\d,]+) tokens": ("tokens_per_step", trained["tokens"] / trained["steps"]),
+    }
+    for pattern, (key, value) in figures_of_the_run.items():
+        said = re.findall(pattern, text)
+        assert said, f"README.md says nothing like {pattern!r}"
+        assert all(agrees(figure, key, value) for figure in said), f"README.md says {said}, the metrics {key} = {value}"
+
+
 def test_results_are_where_their_figures_and_their_commit_say() -> None:
     for path in (ROOT / "bench/results").glob("*.json"):
         result = json.loads(path.read_text(encoding="utf-8"))

@@ -17,7 +17,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("ratchet.train", "ratchet.llm", "ratchet.sandbox"),
     ("ratchet.loops", "ratchet.report"),
     ("steps",),
-    ("flows", "ratchet.cli", "ratchet.commands", "ratchet.copies", "ratchet.dag", "ratchet.contract"),
+    (
+        "flows",
+        "ratchet.cli",
+        "ratchet.cli_options",
+        "ratchet.cli_outputs",
+        "ratchet.commands",
+        "ratchet.copies",
+        "ratchet.dag",
+        "ratchet.contract",
+    ),
 )
 """Lowest first; modules of one layer may import each other."""
 

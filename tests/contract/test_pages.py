@@ -110,8 +110,8 @@ def test_help_of_make_lists_every_target() -> None:
 
 
 def test_ci_runs_the_makefile_and_nothing_of_its_own() -> None:
-    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "exec make test"
-    assert "run: make test" in (ROOT / ".github/workflows/ci.yaml").read_text()
+    assert "make test" in (ROOT / ".ci/run").read_text().splitlines()
+    assert "run: bash .ci/run" in (ROOT / ".github/workflows/ci.yaml").read_text()
     for workflow in (ROOT / ".github/workflows").glob("*.yaml"):
         text = workflow.read_text()
         assert "permissions:\n  contents: read\n" in text

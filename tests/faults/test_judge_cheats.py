@@ -1,4 +1,8 @@
-"""Arenas that try to win without learning, against the real judge: each is refused for its reason, or gains nothing."""
+"""Small arenas that misbehave in `logits`, against the real judge: each is refused for its reason, or gains nothing.
+
+Where nothing hangs on how the candidates are held, they are forks: two starts of Python with torch a test are saved.
+What the catalogue (cheats/) has as a whole train.py is not repeated here.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,10 @@ import psutil
 import pytest
 from safetensors.numpy import save_file
 
+from forked import ForkSandbox
 from ratchet.data.packing import PackedSplit, Pieces
+from ratchet.sandbox.job import Sandbox
+from ratchet.sandbox.process import ProcessSandbox
 from ratchet.train.device import Device
 from ratchet.train.judge import Judgement, judge
 from ratchet.train.refusal import Reason, Refused
@@ -63,17 +70,12 @@ def split(tmp_path: Path) -> PackedSplit:
 
 
 def judged(
-    tmp_path: Path, split: PackedSplit, body: str, *, limit_s: float = 60.0, seed: int | None = None
+    tmp_path: Path, split: PackedSplit, body: str, *, limit_s: float = 60.0, sandbox: Sandbox | None = None
 ) -> Judgement:
-    folder = model_folder(tmp_path / "model", body)
-    return judge(folder, split, TOKEN_BYTES, device=CPU, batch_rows=3, limit_s=limit_s, probe_seed=seed)
+    folder, held = model_folder(tmp_path / "model", body), sandbox or ProcessSandbox()
+    return judge(folder, split, TOKEN_BYTES, device=CPU, batch_rows=3, sandbox=held, limit_s=limit_s)
 
 
-LOOK_AHEAD = """
-logits = self.honest(tokens)
-logits[:, :-1].scatter_add_(2, tokens[:, 1:, None], torch.full(logits[:, :-1, :1].shape, 5.0))
-return logits
-"""
 FAR_LOOK_AHEAD = """
 logits = self.honest(tokens)
 return logits + logits.mean(dim=1, keepdim=True)
@@ -91,21 +93,11 @@ for row in range(tokens.size(0)):
 return logits
 """
 REFUSED = {
-    "look ahead": (LOOK_AHEAD, Reason.LOOK_AHEAD),
     "look ahead by a mean over the row": (FAR_LOOK_AHEAD, Reason.LOOK_AHEAD),
     "look ahead with a memory": (CACHED_LOOK_AHEAD, Reason.LOOK_AHEAD),
-    "state across calls": (
-        "self.table[tokens[:, :-1].reshape(-1), tokens[:, 1:].reshape(-1)] += 0.5\nreturn self.honest(tokens)",
-        Reason.CHANGING_ANSWERS,
-    ),
     "counts its calls": ("return self.honest(tokens) * (1 + 0.01 * self.calls)", Reason.CHANGING_ANSWERS),
     "random per logit": ("return self.honest(tokens) + torch.rand(24)", Reason.CHANGING_ANSWERS),
-    "other rows of the batch": (
-        "return self.honest(tokens) + self.honest(tokens).mean(dim=(0, 1))",
-        Reason.CHANGING_ANSWERS,
-    ),
     "process id": ("return self.honest(tokens) * (1 + os.getpid() % 1000)", Reason.CHANGING_ANSWERS),
-    "nan": ("out = self.honest(tokens)\nout[0, 3, 2] = float('nan')\nreturn out", Reason.NON_FINITE),
     "minus infinity for all but one": (
         "out = torch.full_like(self.honest(tokens), -torch.inf)\nout[..., 0] = 0\nreturn out",
         Reason.NON_FINITE,
@@ -115,6 +107,7 @@ REFUSED = {
     "whole numbers": ("return self.honest(tokens).long()", Reason.WRONG_DTYPE),
     "raises": ("raise RuntimeError('no\\x1b[2J logits')", Reason.EXITED),
     "exits with 0": ("if self.calls == 2: os._exit(0)\nreturn self.honest(tokens)", Reason.EXITED),
+    "exits with a code of no signal": ("os._exit(170)", Reason.EXITED),
 }
 
 
@@ -123,7 +116,7 @@ REFUSED = {
 def test_judge_of_cheating_arena_refuses_with_its_reason(name: str, tmp_path: Path, split: PackedSplit) -> None:
     body, reason = REFUSED[name]
     with pytest.raises(Refused) as refusal:
-        judged(tmp_path, split, body)
+        judged(tmp_path, split, body, sandbox=ForkSandbox())
     assert refusal.value.reason is reason
     assert "\n" not in str(refusal.value)
     assert "\x1b" not in str(refusal.value)
@@ -145,37 +138,15 @@ def test_judge_of_hanging_arena_refuses_in_time_and_leaves_no_process(tmp_path: 
 def test_judge_of_arena_that_prints_without_end_refuses_and_bounds_the_disk(tmp_path: Path, split: PackedSplit) -> None:
     with pytest.raises(Refused) as refusal:
         judged(tmp_path, split, "while True: sys.stdout.buffer.write(b'x' * 65536)")
-    assert refusal.value.reason is Reason.EXITED
+    assert refusal.value.reason is Reason.TOO_MUCH_OUTPUT
 
 
 @pytest.mark.slow
 def test_judge_of_log_probabilities_that_sum_to_more_than_one_gives_no_gain(tmp_path: Path, split: PackedSplit) -> None:
-    claimed = judged(tmp_path, split, "return torch.zeros_like(self.honest(tokens)) + 100.0 + torch.rand(1)")
+    body = "return torch.zeros_like(self.honest(tokens)) + 100.0 + torch.rand(1)"
+    claimed = judged(tmp_path, split, body, sandbox=ForkSandbox())
     tokens, size = claimed.documents["tokens"].sum(), claimed.documents["bytes"].sum()
     assert claimed.val_bpb == pytest.approx(np.log2(VOCAB) * tokens / size, rel=1e-7)
-
-
-PUBLISHED_CHEATS = """
-# what won against the published script: constants, byte lengths, the loss and the printed number, all in reach there
-import ratchet.train.scoring, ratchet.train.judge, ratchet.data.packing
-ratchet.train.scoring.bits_per_byte = lambda *_: 0.0
-ratchet.train.scoring.nats = lambda logits, targets: 0 * targets
-ratchet.train.judge.judge = None
-ratchet.data.packing.PackedSplit.load = None
-torch.nn.functional.cross_entropy = lambda *_, **__: torch.zeros(())
-print("---\\nval_bpb: 0.000001", flush=True)
-return self.honest(tokens)
-"""
-
-
-@pytest.mark.slow
-def test_judge_of_arena_that_patches_and_prints_gives_the_honest_number(tmp_path: Path, split: PackedSplit) -> None:
-    result = judged(tmp_path, split, PUBLISHED_CHEATS.strip())
-    table = np.random.default_rng(1).normal(size=(VOCAB, VOCAB)).astype(np.float32).astype(np.float64)
-    cost = np.log(np.exp(table).sum(1))[:, None] - table
-    ids = split.rows.astype(int)
-    honest = cost[ids[:, :-1], ids[:, 1:]].sum() / np.log(2) / TOKEN_BYTES[ids[:, 1:]].sum()
-    assert result.val_bpb == pytest.approx(honest, abs=1e-7)
 
 
 @pytest.mark.slow
@@ -200,7 +171,7 @@ for name in os.listdir('/proc/self/fd'):
     except OSError: pass
 return self.honest(tokens)
 """
-    assert judged(tmp_path, split, body.strip()).probe.verdict == "clean"
+    assert judged(tmp_path, split, body.strip(), sandbox=ForkSandbox()).probe.verdict == "clean"
 
 
 @pytest.mark.slow

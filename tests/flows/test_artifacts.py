@@ -9,6 +9,8 @@ from uuid import UUID
 import httpx
 import pytest
 
+import made_session
+import made_team
 from flows import artifacts
 from flows.artifacts import Progress, show_results
 from ratchet.dag import Dag, Node
@@ -61,3 +63,60 @@ def test_api_that_fails_is_told_once_and_raises_nothing(
 
     asyncio.run(one_flow())
     assert capsys.readouterr().err == "pipeline: the UI lacks progress or results: ConnectError: refused\n"
+
+
+def test_progress_follows_the_experiments_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+
+    async def update(_artifact: UUID, percent: float) -> UUID:
+        seen.append(percent)
+        return SOME
+
+    monkeypatch.setattr(artifacts, "aupdate_progress_artifact", update)
+
+    async def one_stage() -> None:
+        progress = Progress(SOME, 1)
+        progress.read("iterate: experiment 3/12: keep 1.5432: the gain 0.02 is above the threshold 0.006")
+        await progress.close()
+
+    asyncio.run(one_stage())
+    assert seen == [25.0]
+
+
+def test_alerts_on_what_stages_left_are_shown_and_none_while_nothing_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[tuple[list[dict[str, str]], str]] = []
+
+    async def table(rows: list[dict[str, str]], key: str, description: str) -> UUID:
+        assert key == "alerts"
+        seen.append((rows, description))
+        return SOME
+
+    monkeypatch.setattr(artifacts, "acreate_table_artifact", table)
+    asyncio.run(artifacts.show_alerts(tmp_path))
+    assert seen == []
+    made_team.make_team(tmp_path)
+    asyncio.run(artifacts.show_alerts(tmp_path))
+    ((rows, said),) = seen
+    assert said == "1 alerts on team"
+    assert rows[0]["what"] == "the rise is <b>made up</b>"
+    assert rows[0]["stage"] == "team"
+
+
+def test_session_page_has_picture_hits_and_cost_and_shows_words_as_letters(tmp_path: Path) -> None:
+    made = made_session.rows(6)
+    made[3]["description"] = "[a](javascript:x) | <b> *b*"
+    made_session.make_session(tmp_path, made=made)
+    page = artifacts.session_page(tmp_path / "data/iterate")
+    assert page.startswith("6 experiments, 2 kept, 0 crashed: 1.5917 →")
+    assert "Cost so far: 0.075." in page
+    assert "data:image/png;base64,iVBOR" in page
+    assert "\\[a\\](javascript:x) \\| \\<b\\> \\*b\\*" in page
+    assert len(page.encode()) < artifacts.MAX_MARKDOWN
+
+
+def test_session_page_before_the_first_row_is_none(tmp_path: Path) -> None:
+    assert artifacts.session_page(tmp_path) == ""
+    (tmp_path / "results.tsv").write_text("commit\tval_bpb\tmemory_gb\tstatus\tdescription\n")
+    assert artifacts.session_page(tmp_path) == ""

@@ -46,6 +46,19 @@ def test_flow_runs_everything_side_by_side_and_shows_it(toy: Toy, prefect_home: 
     assert "step 1/2 of a in ü" in ran.stderr
 
 
+def test_flow_runs_stages_that_take_all_cores_one_after_the_other(toy: Toy) -> None:
+    text = (toy.root / "dvc.yaml").read_text()
+    for name in ("left", "right"):
+        text = text.replace(f"params: [{name}]", f"params: [{name}]\n    meta: {{all_cores: true}}")
+    text = text.replace("    meta: {retries: 0, timeout: 120}\n", "")
+    toy.write("dvc.yaml", text)
+    ran = toy.flow()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    started = {name: ran.stderr.index(f"> python work.py {name}") for name in ("left", "right")}
+    ended = {name: ran.stderr.index(f"Task run '{name}' - Finished") for name in ("left", "right")}
+    assert max(started.values()) > min(ended.values()), "both ran at once"
+
+
 def test_flow_says_cached_and_skipped_and_starts_nothing_for_what_is_unchanged(toy: Toy, prefect_home: Path) -> None:
     Toy.repro(toy.root)
     first = (toy.root / "metrics/end.json").read_bytes()
@@ -94,7 +107,9 @@ def test_flow_stopped_by_a_signal_leaves_no_process(toy: Toy, number: signal.Sig
     pids = wait_for_pids(toy.root, patience_s=150)
     flow.send_signal(number)
     output = flow.communicate(timeout=90)[0]
-    assert flow.returncode != 0, output
+    assert flow.returncode == 130, output
+    assert "stopped; what was finished is kept" in output
+    assert "Traceback" not in output
     time.sleep(0.2)
     assert not any(alive(pid) for pid in pids)
 

@@ -26,7 +26,7 @@ VOCAB, CONTEXT = 512, 256
 @pytest.fixture(autouse=True)
 def deterministic() -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
-    prepare_process(resolve_device("cuda"), compiled=True)
+    prepare_process(resolve_device("cuda"), strict=True)
     yield
     torch.use_deterministic_algorithms(before)
 

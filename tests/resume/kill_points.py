@@ -45,11 +45,11 @@ class Killer:
             self.act(f"after {target.name}")
             return result
 
-        def removed(path: Path, ignore_errors: bool = False) -> None:
+        def removed(path: Path, ignore_errors: bool = False, onerror: Callable[..., object] | None = None) -> None:
             for item in sorted(Path(path).iterdir()) if Path(path).is_dir() else ():
                 self.act("inside a removal")
                 item.unlink()
-            rmtree(path, ignore_errors=ignore_errors)
+            rmtree(path, ignore_errors=ignore_errors, onerror=onerror)
 
         os.fsync, Path.replace, shutil.rmtree = fsync, renamed, removed  # type: ignore[assignment]
 

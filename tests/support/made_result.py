@@ -11,14 +11,38 @@ import numpy as np
 import pandas as pd
 import yaml
 
+import made_session
+import made_skill
+import made_team
+from ratchet.report import facts
+from ratchet.report.facts import Facts
 from shards import write_documents
 
-STAGES = ("prepare", "tokenizer", "pack", "train", "evaluate")
+STAGES = ("prepare", "tokenizer", "pack", "train", "evaluate", "iterate", "skill", "team")
 
 
 def provenance_file(root: Path, stage: str) -> Path:
     """Where the stage's provenance lies: a stage whose output is its whole folder has it beside the folder."""
-    return root / ("data/tokenizer-provenance.json" if stage == "tokenizer" else f"data/{stage}/provenance.json")
+    whole = stage in ("tokenizer", "iterate", "skill", "team")
+    return root / (f"data/{stage}-provenance.json" if whole else f"data/{stage}/provenance.json")
+
+
+def facts_of(root: Path) -> Facts:
+    """What the stage `plot` reads of the result in `root`."""
+    return facts.read(
+        history_file=root / "data/train/history.tsv",
+        timing_folder=root / "data/train/timing",
+        documents_file=root / "data/evaluate/documents.parquet",
+        judging_file=root / "data/evaluate/timing.json",
+        texts_folder=root / "data/prepare/val",
+        metrics_files={stage: root / f"metrics/{stage}.json" for stage in STAGES},
+        provenance_files={stage: provenance_file(root, stage) for stage in STAGES},
+        session_folder=root / "data/iterate",
+        skill_folder=root / "data/skill",
+        team_folder=root / "data/team",
+        team_timing_file=root / "data/team-timing.json",
+        root=root,
+    )
 
 
 def write_json(path: Path, value: object) -> None:
@@ -87,6 +111,9 @@ def make_result(root: Path, *, steps: int = 1200, documents: int = 498) -> Path:
         },
     )
     make_early_metrics(root)
+    made_session.make_session(root)
+    made_skill.make_skill(root)
+    made_team.make_team(root)
     for stage in STAGES:
         write_json(provenance_file(root, stage), provenance_of(stage))
     make_dvc_files(root)
@@ -199,7 +226,7 @@ def provenance_of(stage: str) -> dict[str, object]:
 
 
 def make_dvc_files(root: Path) -> None:
-    """dvc.yaml and dvc.lock of the six stages; the lock holds an old entry of the stage that is being written."""
+    """dvc.yaml and dvc.lock of the nine stages; the lock holds an old entry of the stage that is being written."""
     made = {
         "prepare": (["steps/prepare.py"], ["data/prepare/train", "data/prepare/val", "data/prepare/test"]),
         "tokenizer": (["data/prepare/train", "steps/tokenizer.py"], ["data/tokenizer"]),
@@ -212,7 +239,13 @@ def make_dvc_files(root: Path) -> None:
             ["data/train/model", "data/pack/val", "data/tokenizer", "data/prepare/train"],
             ["data/evaluate/documents.parquet"],
         ),
-        "plot": (["data/train/history.tsv", "data/evaluate/documents.parquet"], ["data/plot"]),
+        "iterate": (["data/pack/train", "data/tokenizer", "arena/train.py"], ["data/iterate"]),
+        "skill": (["skills"], ["data/skill"]),
+        "team": (["team"], ["data/team"]),
+        "plot": (
+            ["data/train/history.tsv", "data/evaluate/documents.parquet", "data/iterate", "data/skill", "data/team"],
+            ["data/plot"],
+        ),
     }
     told = {"train": {"seed": 1, "horizon": {"unit": "steps", "value": 1200}}, "prepare": {"source": "package"}}
     stages, locked = {}, {}

@@ -14,8 +14,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 class Toy:
     """A project with the stages a → (left, right) → end; `left` and `right` are independent."""
 
-    def __init__(self, root: Path, home: Path) -> None:
-        self.root, self.home = root, home
+    def __init__(self, root: Path, home: Path, api: str | None = None) -> None:
+        """`home`: Prefect's. `api`: a server's address; without one each flow starts its own."""
+        self.root, self.home, self.api = root, home, api
         root.mkdir(parents=True)
         self.write("params.yaml", "a: {number: 1}\nleft: {fail: false, sleep: 0}\nright: {}\nend: {}\n")
         self.write("work.py", _WORK)
@@ -45,10 +46,11 @@ class Toy:
         self.sh("git", *who, "commit", "-q", "-m", "state")
 
     def environment(self) -> dict[str, str]:
-        """No activated environment, this checkout importable, one Prefect home."""
+        """No activated environment, this checkout importable, one Prefect home and server."""
         bare = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "VIRTUAL_ENV"))}
         bare["PATH"] = os.pathsep.join(p for p in bare["PATH"].split(os.pathsep) if ".venv" not in p)
-        return {**bare, "PYTHONPATH": str(PROJECT), "PREFECT_HOME": str(self.home)}
+        server = {"PREFECT_API_URL": self.api} if self.api else {}
+        return {**bare, **server, "PYTHONPATH": str(PROJECT), "PREFECT_HOME": str(self.home)}
 
     @staticmethod
     def repro(root: Path, *stages: str) -> None:

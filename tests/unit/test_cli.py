@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -192,6 +194,35 @@ def test_doctor_and_report_say_what_to_do(toy: Toy) -> None:
     assert not (toy.root / ".ratchet/copies").exists()
     toy.write("data/plot/report.html", "<p>")
     assert ratchet(toy.root, "report").stdout.strip() == str((toy.root / "data/plot/report.html").resolve())
+
+
+def test_wandb_mirror_of_a_run_that_is_no_teams_says_what_sends_it(toy: Toy) -> None:
+    run = make_run(toy.root, 1)
+    ran = ratchet(toy.root, "wandb", "mirror", "train")
+    said = f"wandb: train/{run.name} is a run of train; type `ratchet resume train`: it sends what is missing\n"
+    assert (ran.returncode, ran.stderr) == (2, said)
+
+
+@pytest.mark.slow
+def test_report_is_served_to_this_machine_until_interrupted(toy: Toy) -> None:
+    toy.write("data/plot/report.html", "<p>ü")
+    command = [sys.executable, "-m", "ratchet.cli", "report", "--serve"]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "COLUMNS": "200"}
+    with subprocess.Popen([*command, "0"], cwd=toy.root, env=environment, stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline().endswith("report.html\n")
+        address = serving.stdout.readline().partition(";")[0]
+        assert address.startswith("http://127.0.0.1:")
+        with urlopen(address, timeout=10) as page:
+            assert page.read().decode() == "<p>ü"
+        port = address.split(":")[2].partition("/")[0]
+        taken = subprocess.run([*command, port], cwd=toy.root, env=environment, capture_output=True, text=True)
+        assert (taken.returncode, taken.stderr) == (
+            2,
+            f"--serve: port {port}: Address already in use; name another one\n",
+        )
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(30) == 0
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(3, "3 s"), (120, "2 min"), (7200, "2 h"), (200_000, "2 d")])

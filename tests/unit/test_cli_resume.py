@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from toy_project import PROJECT, Toy
+from prefect_server import prefect_server
+from toy_project import Toy
 from toy_training import make_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -28,16 +29,24 @@ DVC_YAML = """
 
 
 def ratchet(toy: Toy, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "COLUMNS": "200", "PREFECT_HOME": str(toy.home),
-                   "RATCHET_DEVICE": "cpu", "RATCHET_THREADS": "1", "RATCHET_WANDB": "disabled"}  # fmt: skip
+    environment = {**toy.environment(), "COLUMNS": "200", "RATCHET_DEVICE": "cpu", "RATCHET_THREADS": "1",
+                   "RATCHET_WANDB": "disabled"}  # fmt: skip
     command = [sys.executable, "-m", "ratchet.cli", *arguments]
     return subprocess.run(command, cwd=toy.root, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.fixture(scope="module")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """Prefect's folder and the address of its server."""
+    home = tmp_path_factory.mktemp("prefect")
+    with prefect_server(home) as api:
+        yield home, api
+
+
 @pytest.fixture
-def toy(tmp_path: Path) -> Toy:
+def toy(tmp_path: Path, prefect: tuple[Path, str]) -> Toy:
     """A project whose one stage trains for ten steps; its data are tracked, so that copies have them."""
-    toy = Toy(tmp_path / "с пробелом ü", tmp_path / "home")
+    toy = Toy(tmp_path / "с пробелом ü", *prefect)
     (toy.root / "work.py").unlink()
     made = make_project(tmp_path / "made")
     shutil.copytree(made, toy.root, dirs_exist_ok=True)

@@ -62,6 +62,13 @@ REFUSED = {
 }
 
 
+def test_load_misspelt_key_that_is_required_is_told_as_the_typo_it_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown key 'train\.copus' \(and 1 more\); did you mean 'corpus'\?"):
+        load(tmp_path, "train: {copus: x}", Needy)
+    with pytest.raises(InputError, match=r"key 'train\.corpus' is missing; add it"):
+        load(tmp_path, "train: {}", Needy)
+
+
 @pytest.mark.parametrize("text", REFUSED)
 def test_load_wrong_file_is_one_line_naming_file_key_value_and_remedy(text: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:

@@ -1,7 +1,8 @@
-"""The guard of tests/conftest.py against silent skips."""
+"""The guards of tests/conftest.py against silent skips and against a working directory that is not put back."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 GUARD = Path(__file__).resolve().parents[1] / "conftest.py"
 
 SKIPS = """
+import os
 import pytest
+def test_leaves(tmp_path): os.chdir(tmp_path)
 def test_call(): pytest.skip("today is Monday")
 @pytest.mark.skip(reason="flaky")
 def test_mark(): pass
@@ -26,13 +29,29 @@ pytest.skip("no such module", allow_module_level=True)
 
 
 @pytest.mark.slow
-def test_skip_with_a_reason_off_the_list_fails_the_run_and_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadgroup"]], ids=["one process", "two workers"])
+def test_skip_off_the_list_and_a_folder_not_put_back_fail_the_run_and_are_named(
+    tmp_path: Path, workers: list[str]
+) -> None:
     shutil.copy(GUARD, tmp_path / "conftest.py")
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text(MODULE)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        *workers,
+        ".",
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.returncode == 1, ran.stdout
+    (left,) = [line for line in ran.stdout.splitlines() if re.match(r"E +AssertionError: .* leaves the working", line)]
+    assert "test_skips.py::test_leaves" in left
     wrong = [line for line in ran.stdout.splitlines() if line.startswith("SKIPPED WRONGLY")]
     assert [next(word for word in ("Monday", "flaky", "no such module") if word in line) for line in sorted(wrong)] == [
         "no such module",

@@ -57,6 +57,28 @@ def main(project: Path, body: str = "", **environment: str) -> subprocess.Comple
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=environment or None)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("train", '{"steps": 0}', "metrics/train.json: "),
+        ("trian", "{}", "metrics: no stage 'trian' has a schema; did you mean 'train'?"),
+    ],
+)
+def test_main_metrics_that_no_reader_would_take_end_it_before_dvc_takes_them_up(
+    project: Path, name: str, value: str, said: str
+) -> None:
+    source = STAGE.replace(
+        'data/copy/out.txt")', f'data/copy/out.txt")\n    metrics: Path = Path("metrics/{name}.json")'
+    )
+    (project / "metrics").mkdir()
+    (project / "copy_step.py").write_text(source.replace("BODY", f"outputs.metrics.write_text({value!r})"))
+    ran = subprocess.run([sys.executable, "copy_step.py"], cwd=project, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(said)
+    assert "Traceback" not in ran.stderr
+    assert not (project / "data/copy/provenance.json").exists()
+
+
 def test_main_writes_outputs_and_provenance_beside_them(project: Path) -> None:
     done = main(project)
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from ratchet.core.fingerprint import (
     ABSENT,
+    closure_digest,
     code_digest,
+    constraints_digest,
     differences,
     digest,
     file_digest,
@@ -152,3 +154,26 @@ def test_code_digest_file_that_is_no_python_counts_by_its_bytes(tmp_path: Path) 
     before = code_digest([prompt])
     prompt.write_text("# not a comment ")
     assert code_digest([prompt]) != before
+
+
+def test_closure_digest_counts_what_any_module_imports_under_the_root_once(tmp_path: Path) -> None:
+    files = {
+        "lib/__init__.py": "",
+        "lib/both.py": "X = 1",
+        "one.py": "import lib.both",
+        "two.py": "from lib import both",
+    }
+    (tmp_path / "lib").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    modules = [tmp_path / "one.py", tmp_path / "two.py"]
+    before = closure_digest(modules, tmp_path)
+    assert before == code_digest(tmp_path / name for name in files)
+    (tmp_path / "lib/both.py").write_text("X = 2")
+    assert closure_digest(modules, tmp_path) != before
+
+
+def test_constraints_digest_is_that_of_the_file_and_none_without_one(tmp_path: Path) -> None:
+    assert constraints_digest(tmp_path) is None
+    (tmp_path / "constraints.txt").write_text("torch==2.13.0\n")
+    assert constraints_digest(tmp_path) == file_digest(tmp_path / "constraints.txt")

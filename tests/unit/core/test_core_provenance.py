@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.core import provenance
 from ratchet.core.fingerprint import file_digest
 from ratchet.core.provenance import collect
 
@@ -33,7 +34,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_collect_clean_tree_names_its_commit(repository: Path) -> None:
-    found = collect(repository, device="cpu", threads=2)
+    found = collect(repository, device="cpu", threads=2, image_digest=None)
     assert found["commit"] == git(repository, "rev-parse", "HEAD").strip()
     assert (found["dirty"], found["dirty_diff_sha256"]) == (False, None)
     assert found["constraints_sha256"] == file_digest(repository / "constraints.txt")
@@ -68,8 +69,9 @@ def test_collect_excluded_results_do_not_make_a_tree_dirty(repository: Path) -> 
     assert collect(repository, exclude=("metrics", "dvc.lock"))["dirty"] is False
 
 
-def test_collect_outside_a_repository_has_no_commit(tmp_path: Path) -> None:
-    found = collect(tmp_path, packages=("no-such-package",))
+def test_collect_outside_a_repository_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package",))
+    found = collect(tmp_path)
     assert (found["commit"], found["dirty"], found["dirty_diff_sha256"], found["constraints_sha256"]) == (None,) * 4
     assert found["versions"]["no-such-package"] is None
 

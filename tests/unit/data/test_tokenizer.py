@@ -41,6 +41,16 @@ REFERENCE = tiktoken.Encoding(
 )
 
 
+@given(st.lists(unicode_text | blank_text | st.sampled_from([*SPECIALS, "<|", "\ud800", "a\udfff b", "", " ", "x  "])))
+def test_tokenizer_joined_texts_are_those_of_each_with_a_bos_before_it(texts: list[str]) -> None:
+    texts = [*texts, "end"]
+    expected = [one for text in texts for one in (TOKENIZER.bos, *TOKENIZER.encode(text))]
+    before = TOKENIZER.surrogates_replaced
+    assert TOKENIZER.encode_joined(texts).tolist() == expected
+    lone = sum(replace_surrogates(text)[1] for text in texts)
+    assert TOKENIZER.surrogates_replaced == before + lone
+
+
 @given(unicode_text)
 def test_tokenizer_any_unicode_text_round_trips_and_its_token_bytes_sum_to_its_length(text: str) -> None:
     ids = TOKENIZER.encode(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_read_made_up_project_has_parents_hashes_params(result: Path) -> None:
     nodes = {node.name: node for node in lineage.read(result, writing="plot")}
-    assert list(nodes) == ["prepare", "tokenizer", "pack", "train", "evaluate", "plot"]
+    assert list(nodes) == ["prepare", "tokenizer", "pack", "train", "evaluate", "iterate", "skill", "team", "plot"]
     assert nodes["train"].parents == ("tokenizer", "pack")
     assert nodes["evaluate"].params == {"evaluate": {}}
     assert all(item.hash for item in (*nodes["train"].deps, *nodes["train"].outs))
@@ -68,3 +69,13 @@ def test_graph_draws_each_stage_and_each_edge_once(result: Path) -> None:
     assert drawing.count("marker-end") == sum(len(node.parents) for node in nodes)
     assert "&lt;b&gt;" in drawing
     assert "<b>" not in drawing
+
+
+def test_graph_puts_a_stage_that_reads_from_none_right_before_its_reader(result: Path) -> None:
+    drawing = graph(lineage.read(result, writing="plot"), {})
+    boxes = re.findall(r'<rect class="box" x="([\d.]+)" y="([\d.]+)"', drawing)
+    names = re.findall(r'<text class="name"[^>]*>(\w+)<', drawing)
+    place = {name: (float(x), float(y)) for name, (x, y) in zip(names, boxes, strict=True)}
+    assert place["prepare"][0] == min(x for x, _ in place.values())
+    assert place["skill"][0] == place["evaluate"][0] == sorted({x for x, _ in place.values()})[-2]
+    assert place["skill"][1] > place["evaluate"][1]

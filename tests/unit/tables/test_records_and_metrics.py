@@ -16,7 +16,11 @@ from ratchet.tables import metrics, provenance, timing
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_result.make_result(tmp_path_factory.mktemp("result"), steps=30, documents=8)
+    root = made_result.make_result(tmp_path_factory.mktemp("result"), steps=30, documents=8)
+    skill = {"steps": 4, "horizon_steps": 4, "tasks": {"train": 28, "val": 26, "test": 64}, "best_step": 1}
+    accuracy = {"val": {"seed": {"hard": 0.0}, "best": {"hard": 0.7}}}
+    made_result.write_json(root / "metrics/skill.json", skill | accuracy)
+    return root
 
 
 @pytest.fixture

@@ -85,16 +85,32 @@ def bits():
     (x @ x).softmax(-1).square().sum().backward()
     return x.grad
 before = bits()
-prepare_process(resolve_device("cpu", 1), compiled=False)
+prepare_process(resolve_device("cpu", 1), strict=False)
 assert torch.equal(before, bits())
 assert torch.get_num_threads() == 1
 assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 assert not torch.are_deterministic_algorithms_enabled()
-prepare_process(resolve_device("cpu", 1), compiled=True)
+prepare_process(resolve_device("cpu", 1), strict=True)
 assert torch.are_deterministic_algorithms_enabled()
 assert tune_allocator() or not os.path.exists("/lib/x86_64-linux-gnu/libc.so.6")
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("headers", ["torch", "python"])
+def test_check_compiler_in_a_path_with_blanks_is_an_input_error_on_the_cpu_alone(
+    monkeypatch: pytest.MonkeyPatch, headers: str
+) -> None:
+    monkeypatch.setattr(torch, "__file__", "/no-blank/torch/__init__.py")
+    monkeypatch.setattr(devices.sysconfig, "get_path", lambda _: "/no-blank/include")
+    devices.check_compiler(resolve_device("cpu", 1))
+    if headers == "torch":
+        monkeypatch.setattr(torch, "__file__", "/my project/torch/__init__.py")
+    else:
+        monkeypatch.setattr(devices.sysconfig, "get_path", lambda _: "/my project/include")
+    with pytest.raises(InputError, match=r"train\.compile: true, but .* '/my project/.*': .* blanks; set it to false"):
+        devices.check_compiler(resolve_device("cpu", 1))
+    devices.check_compiler(GPU)
 
 
 def test_peak_flops_is_published_or_measured() -> None:

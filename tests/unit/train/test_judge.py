@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 
 from ratchet.core.errors import InputError
 from ratchet.data.packing import PackedSplit, Pieces
+from ratchet.sandbox.process import ProcessSandbox
 from ratchet.train.device import Device
 from ratchet.train.judge import judge
 
@@ -91,7 +92,9 @@ def test_judge_of_honest_model_equals_float64_for_any_batch_and_secret(model: Pa
     truth = expected(split)
     scores = []
     for batch_rows, seed in ((4, None), (1, 7), (64, None)):
-        result = judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=batch_rows, probe_seed=seed)
+        result = judge(
+            model, split, TOKEN_BYTES, device=CPU, batch_rows=batch_rows, sandbox=ProcessSandbox(), probe_seed=seed
+        )
         table = result.documents
         assert table["document"].tolist() == sorted(truth)
         assert table["tokens"].tolist() == [truth[number][0] for number in sorted(truth)]
@@ -106,7 +109,9 @@ def test_judge_of_honest_model_equals_float64_for_any_batch_and_secret(model: Pa
 
 @pytest.mark.slow
 def test_judge_with_another_secret_gives_the_same_bytes(model: Path, split: PackedSplit) -> None:
-    first, second = (judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=3) for _ in range(2))
+    first, second = (
+        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=3, sandbox=ProcessSandbox()) for _ in range(2)
+    )
     assert first.val_bpb == second.val_bpb
     assert first.documents.equals(second.documents)
     assert (first.probe.rows, first.probe.repeated) == (second.probe.rows, second.probe.repeated)
@@ -115,7 +120,7 @@ def test_judge_with_another_secret_gives_the_same_bytes(model: Path, split: Pack
 @pytest.mark.slow
 def test_judge_of_one_row_probes_it_too(model: Path, tmp_path: Path) -> None:
     split = packed(tmp_path, np.arange(LENGTH + 1, dtype=np.uint16)[None] + 2, [(0, 0, 0, LENGTH)])
-    result = judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4)
+    result = judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4, sandbox=ProcessSandbox())
     assert result.probe.rows == 1
     assert result.documents["tokens"].tolist() == [LENGTH]
 
@@ -123,29 +128,29 @@ def test_judge_of_one_row_probes_it_too(model: Path, tmp_path: Path) -> None:
 def test_judge_of_folder_without_weights_names_the_file(model: Path, split: PackedSplit) -> None:
     (model / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"holds no model.safetensors"):
-        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4)
+        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4, sandbox=ProcessSandbox())
 
 
 def test_judge_of_another_vocabulary_names_both_sizes(model: Path, split: PackedSplit) -> None:
     with pytest.raises(InputError, match=r"token_bytes.npy has 39 ids, the split 40"):
-        judge(model, split, TOKEN_BYTES[:-1], device=CPU, batch_rows=4)
+        judge(model, split, TOKEN_BYTES[:-1], device=CPU, batch_rows=4, sandbox=ProcessSandbox())
 
 
 def test_judge_of_training_rows_is_refused(model: Path, split: PackedSplit) -> None:
     rows = PackedSplit(split.folder, split.manifest, split.rows, None)
     with pytest.raises(InputError, match="has no documents to judge"):
-        judge(model, rows, TOKEN_BYTES, device=CPU, batch_rows=4)
+        judge(model, rows, TOKEN_BYTES, device=CPU, batch_rows=4, sandbox=ProcessSandbox())
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"vocab_size": 40}', "\x80"])
 def test_judge_of_a_broken_description_is_an_input_error(model: Path, split: PackedSplit, text: str) -> None:
     (model / "spec.json").write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=r"spec\.json: describes no model .*`dvc repro --force train`"):
-        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4)
+        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4, sandbox=ProcessSandbox())
 
 
 def test_judge_of_unmeasured_dtype_is_refused(model: Path, split: PackedSplit) -> None:
     spec = json.loads((model / "spec.json").read_text())
     (model / "spec.json").write_text(json.dumps(spec | {"dtype": "float16"}))
     with pytest.raises(InputError, match="no measured tolerance"):
-        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4)
+        judge(model, split, TOKEN_BYTES, device=CPU, batch_rows=4, sandbox=ProcessSandbox())

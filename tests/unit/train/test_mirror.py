@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ratchet.core.checkpoint import read_metadata
-from ratchet.settings import Settings
+from ratchet.settings import WANDB_SERVICE, Settings
 from ratchet.train import mirror as mirrors
 from ratchet.train import progress
 from ratchet.train.mirror import Mirror, history_steps, new_identity, recorded_steps
@@ -97,6 +97,30 @@ def test_mirror_sends_only_what_earlier_files_lack(tmp_path: Path) -> None:
     assert recorded_steps(tmp_path, "0a1b2c3d") == {1, 2, 3, 4, 5, 6}
     metrics = [record["metric"] for record in inspected(tmp_path) if record["type"] == "metric"]
     assert any(metric.get("glob_name") == "train/*" and metric["step_metric"] == "train/step" for metric in metrics)
+
+
+@pytest.mark.slow
+def test_mirror_goes_on_after_a_kill_though_a_parent_handed_its_wandb_service_down(tmp_path: Path) -> None:
+    """The parent's service lives on and would hold the killed run as in use."""
+    parent = Mirror("offline", tmp_path / "parent", {})
+    parent.send({**IDENTITY, "id": "ffffffff"}, rows(1, 1))  # pyright: ignore[reportArgumentType]
+
+    def killed() -> None:
+        Mirror("offline", tmp_path, {}).send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def resumed() -> None:
+        mirror = Mirror("offline", tmp_path, {})
+        mirror.send(IDENTITY, rows(1, 6))  # pyright: ignore[reportArgumentType]
+        mirror.close()
+
+    assert os.environ[WANDB_SERVICE].split("-")[1] == str(os.getpid())
+    assert in_child(killed) == -signal.SIGKILL
+    time.sleep(1.1)  # W&B names the folder by the second
+    assert in_child(resumed) == 0
+    parent.close()
+    offline = [folder for folder in (tmp_path / "wandb").iterdir() if not folder.is_symlink()]
+    assert sorted(step for folder in offline for step in told(folder)[0]) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.slow

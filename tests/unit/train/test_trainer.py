@@ -75,6 +75,16 @@ def test_train_diverging_stops_with_the_step_named_and_keeps_the_last_good_check
     assert run.why.startswith(f"diverged at step {step}: ")
 
 
+def test_train_compiled_where_torch_cannot_is_refused_before_a_run_is_made(
+    project: Path, tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ratchet.train.device.sysconfig.get_path", lambda _: "/my project/include")
+    assert in_child(lambda: launch(project, tmp_path, compile=True)) == 2
+    (error,) = capfd.readouterr().err.splitlines()
+    assert error.startswith("train.compile: true, but torch cannot compile with the headers in '/my project/include'")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_train_stop_beyond_the_horizon_is_refused(project: Path, tmp_path: Path, capfd: Any) -> None:
     assert in_child(lambda: launch(project, tmp_path, stop_at=11)) == 2
     assert "train.stop_at = 11 is beyond the horizon of 10 steps" in capfd.readouterr().err

@@ -1,0 +1,99 @@
+"""`ratchet alerts`: what a person should see in the results that are here, of every loop, on one screen.
+
+A command of its own: `ratchet results` reads anybody's ledger, and alerts need what stands beside it. Refuses to judge:
+a result with alerts is a result, so the exit code is 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ratchet.commands.project import enter_project, find_copy, print_json, print_table, say_next
+from ratchet.core.errors import InputError
+from ratchet.tables import findings, history, metrics, results, timing
+from ratchet.tables.findings import Found, Severity
+
+HISTORY, STEPS = Path("data/train/history.tsv"), Path("data/train/timing/steps.tsv")
+RESULTS, ITERATE = Path("data/iterate/results.tsv"), Path("metrics/iterate.json")
+SUMMARIES = {"skill": Path("data/skill/summary.json"), "team": Path("data/team/summary.json")}
+"""What both loops publish: their stages have looked at their own histories."""
+WHERE = {"train": HISTORY, "iterate": RESULTS, **SUMMARIES}
+
+
+class Alert(NamedTuple):
+    """One line. `evidence` and `do` are empty where `what` says all of it."""
+
+    stage: str
+    severity: str
+    what: str
+    evidence: str
+    do: str
+
+
+def alerts(*, profile: str | None, overrides: Sequence[str], as_json: bool) -> None:
+    """Print the alerts on what the stages have published. Raises InputError: nothing is there, or a table is wrong."""
+    project = enter_project()
+    root = find_copy(project, profile, overrides)
+    looked = looked_at(root)
+    if not looked:
+        raise InputError(root, "no stage has published a table yet", "type `ratchet run`")
+    found = found_in(root)
+    if as_json:
+        print_json({"looked_at": looked, "alerts": [alert._asdict() for alert in found]})
+        return
+    if found:
+        print_table(("stage", "", "what"), [(alert.stage, _sign(alert), _said(alert)) for alert in found])
+    else:
+        print("no alerts")
+    print(f"looked at: {', '.join(looked)}")
+    say_next("ratchet report --open")
+
+
+def looked_at(root: Path) -> list[str]:
+    """The stages that have published what alerts look at, in the project at `root`."""
+    return [stage for stage, path in WHERE.items() if (root / path).is_file()]
+
+
+def found_in(root: Path) -> list[Alert]:
+    """The alerts on all of that. Raises InputError when a table is wrong."""
+    return [alert for stage in looked_at(root) for alert in _of(stage, root)]
+
+
+def _of(stage: str, root: Path) -> Iterator[Alert]:
+    if stage == "train":
+        steps = timing.read_steps(root / STEPS) if (root / STEPS).is_file() else None
+        yield from _alerts(stage, findings.in_training(history.read(root / HISTORY), steps))
+    elif stage == "iterate":
+        yield from _alerts(stage, findings.in_research(results.read(root / RESULTS), metrics.read(root / ITERATE)))
+    else:
+        for sentence in _sentences(root / SUMMARIES[stage]):
+            yield Alert(stage, Severity.WARNING, sentence, "", "")
+
+
+def _alerts(stage: str, found: Sequence[Found]) -> Iterator[Alert]:
+    for each in found:
+        yield Alert(stage, each.severity, each.what, each.evidence, each.do)
+
+
+def _sentences(path: Path) -> list[str]:
+    try:
+        told: Any = json.loads(path.read_text(encoding="utf-8"))
+        return [str(sentence) for sentence in told.get("alerts", ())]
+    except (ValueError, AttributeError, TypeError) as error:
+        stage = path.parent.name
+        raise InputError(
+            path, f"is no summary ({error})", f"run `dvc repro --force {stage}` to write it anew"
+        ) from None
+
+
+def _sign(alert: Alert) -> str:
+    return "!!" if alert.severity == Severity.WARNING else "note"
+
+
+def _said(alert: Alert) -> str:
+    return "; ".join(
+        part for part in (f"{alert.what}: {alert.evidence}" if alert.evidence else alert.what, alert.do) if part
+    )

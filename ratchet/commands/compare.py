@@ -1,0 +1,150 @@
+"""`ratchet compare A B`: two versions side by side: parameters, metrics, curves, code; B is measured against A."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ratchet.commands import versions
+from ratchet.commands.project import enter_project, print_json, print_table, say_next
+from ratchet.commands.versions import ARENA, Version
+from ratchet.core import atomic
+from ratchet.core.errors import InputError
+from ratchet.loops.research.compare import Gain
+from ratchet.loops.research.compare import compare as paired
+from ratchet.report import overlay
+
+CURVE_POINTS = 10
+SEED = 0
+"""Of the bootstrap: asked twice, it answers the same."""
+ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`params`, `metrics`: name, A's value, B's; parameters only where they differ. `gain`: bits per byte that B saves.
+
+    `curves`: step, A's loss, B's, at shared steps. `diff`: of the arena, unified. `without`: what was not compared.
+    """
+
+    params: list[tuple[str, Any, Any]]
+    metrics: list[tuple[str, Any, Any]]
+    gain: Gain | None
+    curves: list[tuple[int, float, float]]
+    diff: list[str]
+    without: list[str]
+
+
+def run(first: str, second: str, *, png: Path | None, as_json: bool) -> None:
+    """Print the comparison of two versions; with `png` also draw their curves. Raises InputError."""
+    project = enter_project()
+    a, b = versions.read(first, project), versions.read(second, project)
+    found = compare(a, b)
+    if png is not None:
+        if a.history is None or b.history is None:
+            raise InputError(png, "has nothing to show: one of the two has no curve", "leave --png out")
+        atomic.write_bytes(png, overlay.draw({a.name: a.history, b.name: b.history}))
+    if as_json:
+        print_json(as_plain(a, b, found))
+        return
+    show(a, b, found)
+    if png is not None:
+        print(f"picture: {png}")
+    else:
+        say_next(f"ratchet compare {first} {second} --png curves.png")
+
+
+def compare(a: Version, b: Version) -> Comparison:
+    """All that differs between two versions. Documents that are not the same are said, and no gain is given."""
+    without = [f"{side.name}: {what}" for side in (a, b) for what in side.missing]
+    gain: Gain | None = None
+    if a.documents is not None and b.documents is not None:
+        try:
+            gain = paired(a.documents, b.documents, seed=SEED, name="ratchet compare")
+        except InputError as error:
+            without.append(str(error))
+    return Comparison(
+        params=[row for row in joined(a.params, b.params) if row[1] != row[2]],
+        metrics=joined(a.metrics, b.metrics),
+        gain=gain,
+        curves=shared_points(a, b),
+        diff=diff(a, b),
+        without=without,
+    )
+
+
+def joined(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Every name of either with both values, in A's order, then B's; `-` where one has none."""
+    return [(name, first.get(name, ABSENT), second.get(name, ABSENT)) for name in dict.fromkeys([*first, *second])]
+
+
+def shared_points(a: Version, b: Version) -> list[tuple[int, float, float]]:
+    """Both losses, each the mean of the steps since the last point, at up to CURVE_POINTS steps that both have."""
+    if a.history is None or b.history is None:
+        return []
+    one, other = (side.history.set_index("step")["loss"] for side in (a, b))  # pyright: ignore[reportOptionalMemberAccess]
+    steps = np.sort(np.intersect1d(one.index, other.index))
+    return (
+        [
+            (int(part[-1]), float(one.loc[part].mean()), float(other.loc[part].mean()))
+            for part in np.array_split(steps, min(CURVE_POINTS, len(steps)))
+            if len(part)
+        ]
+        if len(steps)
+        else []
+    )
+
+
+def diff(a: Version, b: Version) -> list[str]:
+    """The arena's unified diff, without line ends."""
+    if a.arena is None or b.arena is None:
+        return []
+    one, other = a.arena.splitlines(), b.arena.splitlines()
+    return list(difflib.unified_diff(one, other, f"{ARENA} ({a.name})", f"{ARENA} ({b.name})", lineterm=""))
+
+
+def show(a: Version, b: Version, found: Comparison) -> None:
+    """The comparison on a terminal."""
+    print(f"A  {a.name}: {a.what}\nB  {b.name}: {b.what}")
+    if found.gain is not None:
+        gain = found.gain
+        print(f"\nB saves {gain.gain:+.6f} bits per byte over A on the same documents "
+              f"(95 % {gain.low:+.6f} to {gain.high:+.6f}, paired bootstrap)")  # fmt: skip
+    for title, rows in (("parameters that differ", found.params), ("metrics", found.metrics)):
+        if rows:
+            print(f"\n{title}")
+            print_table(("", "A", "B", "B - A"), [(name, one, other, difference(one, other))
+                                                  for name, one, other in rows])  # fmt: skip
+    if found.curves:
+        print("\nmean training loss up to a step")
+        print_table(("step", "A", "B", "B - A"), [(step, f"{one:.4f}", f"{other:.4f}", f"{other - one:+.4f}")
+                                                  for step, one, other in found.curves])  # fmt: skip
+    if found.diff:
+        print("\n" + "\n".join(found.diff))
+    elif a.arena is not None and b.arena is not None:
+        print(f"\n{ARENA} is the same")
+    for line in found.without:
+        print(f"not compared: {line}")
+
+
+def difference(one: Any, other: Any) -> str:
+    """B minus A of two numbers; nothing for anything else."""
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (one, other)):
+        return f"{other - one:+.6g}"
+    return ""
+
+
+def as_plain(a: Version, b: Version, found: Comparison) -> dict[str, Any]:
+    """The comparison for a program."""
+    sides = {key: {"name": side.name, "what": side.what} for key, side in (("a", a), ("b", b))}
+    named = {
+        key: {name: {"a": one, "b": other} for name, one, other in rows}
+        for key, rows in (("params", found.params), ("metrics", found.metrics))
+    }
+    gain = None if found.gain is None else vars(found.gain)
+    curves = [{"step": step, "a": one, "b": other} for step, one, other in found.curves]
+    return {**sides, **named, "gain": gain, "curves": curves, "diff": found.diff, "not_compared": found.without}

@@ -1,0 +1,185 @@
+"""What one name on the command line stands for: its parameters, its metrics, its curve, its documents, its arena.
+
+    .                  the working tree as it is
+    LOOP/FINGERPRINT   a run directory, as `ratchet runs ls` names it
+    COMMIT of a row    an experiment of the session in data/iterate
+    REVISION           any commit, tag or branch of git, with the outputs that its dvc.lock names
+
+What a version does not have is left empty and said in `missing`. Refuses to know what it is compared with.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from ratchet.commands import runs
+from ratchet.core import rundir
+from ratchet.core.errors import InputError
+from ratchet.core.ledger import Ledger
+from ratchet.loops.research.worktree import GitError, git_bytes
+from ratchet.settings import settings
+from ratchet.tables import results
+
+ARENA = "arena/train.py"
+PARAMS = "params.yaml"
+HISTORY = "data/train/history.tsv"
+DOCUMENTS = "data/evaluate/documents.parquet"
+METRICS = tuple(f"metrics/{stage}.json" for stage in ("train", "evaluate", "iterate", "skill", "team"))
+ROWS = Path("data/iterate/results.tsv")
+SHORTEST_COMMIT = 7
+
+
+@dataclass(frozen=True)
+class Version:
+    """`params`, `metrics`: dotted names and plain values. `history`: step, loss. `documents`: document, bytes, nats."""
+
+    name: str
+    what: str
+    params: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    history: pd.DataFrame | None = None
+    documents: pd.DataFrame | None = None
+    arena: str | None = None
+    missing: tuple[str, ...] = ()
+
+
+def read(name: str, project: Path) -> Version:
+    """The version that `name` stands for in `project`. Raises InputError when it stands for nothing."""
+    if name == ".":
+        return _tree(project)
+    for reader in (_run, _experiment, _revision):
+        if (found := reader(name, project)) is not None:
+            return found
+    what = f"{name!r} is no run, no experiment of {ROWS} and no revision of git"
+    raise InputError("compare", what, "see `ratchet runs ls`, `ratchet results` and `git log`")
+
+
+def _tree(project: Path) -> Version:
+    def content(path: str) -> bytes:
+        return (project / path).read_bytes()
+
+    return _of_files(".", "the working tree", content, content)
+
+
+def _run(name: str, project: Path) -> Version | None:
+    """A run's parameters, arena and ledger. It is named in full or by the start of its fingerprint."""
+    there = rundir.list_runs(project / settings().runs)
+    if not any(name.rstrip("/") in (f"{run.loop}/{run.fingerprint}", str(run.path), run.loop)
+               or run.fingerprint.startswith(name) for run in there):  # fmt: skip
+        return None
+    run = runs.find_run(name, project / settings().runs)
+    identity = rundir.read_identity(run.path)["identity"]
+    rows = [row for entry in Ledger(run.path / "ledger.jsonl").rows() for row in entry.get("rows", [])]
+    arena = run.path / "arena.py"
+    return Version(
+        f"{run.loop}/{run.fingerprint}",
+        f"run, {run.state}: {run.why}",
+        params=flat(identity.get("params", {}), prefix=run.loop),
+        metrics={"steps": run.steps},
+        history=pd.DataFrame(rows)[["step", "loss"]] if rows else None,
+        arena=arena.read_text(encoding="utf-8") if arena.is_file() else None,
+        missing=("a run has no val_bpb: it is judged when its stage has published",),
+    )
+
+
+def _experiment(name: str, project: Path) -> Version | None:
+    """A row of the project's own session, by its commit."""
+    if len(name) < SHORTEST_COMMIT or not (project / ROWS).is_file():
+        return None
+    table = results.read(project / ROWS)
+    rows = table[table["commit"].str.startswith(name) | table["commit"].map(name.startswith)]
+    if rows.empty:
+        return None
+    row = {key: value for key, value in rows.iloc[0].items() if not (isinstance(value, float) and math.isnan(value))}
+    commit = str(row["commit"])
+    told = ("status", "description", "reason", "proposer", "isolation", "parent", "arena_sha")
+    return Version(
+        commit,
+        f"experiment, {row['status']}: {row['description']}",
+        metrics={str(key): value for key, value in row.items() if key not in ("commit", *told)},
+        arena=_shown(project, commit, ARENA),
+        missing=("an experiment keeps no documents and no curve outside its session's run directory",),
+    )
+
+
+def _revision(name: str, project: Path) -> Version | None:
+    try:
+        commit = git_bytes(project, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
+    except GitError:
+        return None
+
+    def in_git(path: str) -> bytes:
+        text = _shown(project, commit, path)
+        if text is None:
+            raise FileNotFoundError(path)
+        return text.encode()
+
+    return _of_files(name, f"commit {commit[:10]}", in_git, lambda path: _tracked(project, commit, path))
+
+
+def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Callable[[str], bytes]) -> Version:
+    """A version made of a project's files. `content`: a file of git's; `output`: one of DVC's. Both raise OSError."""
+    missing: list[str] = []
+
+    def found(path: str, reader: Callable[[str], bytes]) -> bytes | None:
+        try:
+            return reader(path)
+        except OSError:
+            missing.append(path)
+            return None
+
+    params, arena = found(PARAMS, content), found(ARENA, content)
+    told = {path: found(path, content) for path in METRICS}
+    history, documents = found(HISTORY, output), found(DOCUMENTS, output)
+    return Version(
+        name,
+        what,
+        params=flat(yaml.safe_load(params)) if params else {},
+        metrics={
+            key: value
+            for path, text in told.items()
+            if text is not None
+            for key, value in flat(json.loads(text), prefix=Path(path).stem).items()
+        },
+        history=pd.read_csv(io.BytesIO(history), sep="\t")[["step", "loss"]] if history else None,
+        documents=pd.read_parquet(io.BytesIO(documents)) if documents else None,
+        arena=arena.decode() if arena else None,
+        missing=tuple(missing),
+    )
+
+
+def _shown(project: Path, commit: str, path: str) -> str | None:
+    """The text of a file in a commit; None when the commit, or the file in it, is not there."""
+    try:
+        return git_bytes(project, "show", f"{commit}:./{path}").decode()
+    except GitError:
+        return None
+
+
+def _tracked(project: Path, commit: str, path: str) -> bytes:
+    """An output as a commit's dvc.lock names it, from DVC's cache or remote. Raises FileNotFoundError."""
+    import dvc.api
+    from dvc.exceptions import DvcException
+
+    try:
+        return dvc.api.read(path, repo=str(project), rev=commit, mode="rb")  # pyright: ignore[reportReturnType]
+    except (DvcException, OSError) as error:
+        raise FileNotFoundError(path) from error
+
+
+def flat(value: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted names: `{"a": {"b": 1}}` is `{"a.b": 1}`; lists stay."""
+    told: dict[str, Any] = {}
+    for key, inner in value.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        told |= flat(inner, prefix=name) if isinstance(inner, Mapping) and inner else {name: inner}
+    return told

@@ -1,0 +1,1 @@
+"""Where untrusted code runs: a container, or a process of its own with limits. One interface, two implementations."""

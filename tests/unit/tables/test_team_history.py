@@ -1,0 +1,181 @@
+"""history.json of the team loop: its schema, what is refused, the alerts, and the published trainer's logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.core.errors import InputError
+from ratchet.tables import team_history
+from ratchet.tables.alerts import team_alerts
+from ratchet.tables.conform import TableError
+
+ROWS = 9
+
+
+def row(number: int, agents: int = 2, **changed: Any) -> dict[str, Any]:
+    """A plain row: a reward that stays, lengths and entropies that stay."""
+    plain = {
+        "seq": number, "epoch": number / 4, "env_step": 8 * number, "reward_mean": 0.4 + 0.001 * (number % 2),
+        "return_mean": 0.4, "advantage_std": 0.2, "loss": -0.01, "grad_norm": 1.5, "kl": 0.0, "entropy": 2.0,
+        "skipped_updates": 0,
+        "eval_reward": None, "eval_reward_low": None, "eval_reward_high": None, "tokens": 100 * number,
+    }  # fmt: skip
+    for agent in range(agents):
+        each = {"reward": 0.4, "loss": 0.0, "grad_norm": 1.0, "entropy": 2.0, "kl": 0.0, "completion_length": 5.0}
+        plain |= {f"agent{agent}_{name}": value for name, value in each.items()}
+    return plain | changed
+
+
+def rows(count: int = ROWS, **columns: list[Any]) -> list[dict[str, Any]]:
+    return [row(n + 1, **{name: values[n] for name, values in columns.items()}) for n in range(count)]
+
+
+@pytest.mark.parametrize("agents", [1, 2, 3])
+def test_history_of_any_number_of_agents_is_read_back(agents: int, tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps([row(n, agents, eval_reward=0.5 if n == 2 else None) for n in (1, 2, 3)]))
+    table = team_history.read(path)
+    assert team_history.agents_of(list(table.columns)) == agents
+    assert table["env_step"].tolist() == [8, 16, 24]
+    assert table["env_step"].dtype == "int64"
+    assert table["eval_reward"].isna().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"env_step": [8, 16, 16]}, r"env_step, record 3: 16 \(must be greater than in the row above\)"),
+        ({"seq": [1, 2, 2]}, r"seq, record 3: 2 \(must be greater than in the row above\)"),
+        ({"seq": [1, 2, 5]}, r"seq, record 3: rows 3 to 4 are missing"),
+        ({"epoch": [1.0, 2.0, 1.5]}, r"epoch, record 3: 1\.5"),
+        ({"loss": [0.0, float("nan"), 0.0]}, r"key loss, record 2: nan \(must be a finite number, or null\)"),
+        ({"reward_mean": [0.0, None, 0.0]}, r"reward_mean, record 2: empty \(must hold a value\)"),
+        ({"grad_norm": [0.0, float("inf"), 0.0]}, r"grad_norm, record 2: inf"),
+        ({"agent1_completion_length": [5.0, -1.0, 5.0]}, r"agent1_completion_length, record 2: -1\.0"),
+        ({"tokens": [100, 200, 150]}, "tokens, record 3: 150"),
+    ],
+)
+def test_history_unfit_record_is_named_with_field_and_rule(columns: dict[str, list[Any]], said: str) -> None:
+    with pytest.raises(TableError, match=said):
+        team_history.check(rows(3, **columns), "history.json")
+
+
+def test_history_that_lacks_a_column_of_one_agent_names_it() -> None:
+    torn = [{name: value for name, value in each.items() if name != "agent0_kl"} for each in rows(2)]
+    with pytest.raises(TableError, match="agent0_kl is missing"):
+        team_history.check(torn, "history.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "died before its first"),
+        ('[{"seq": 1, "epo', "may be cut off"),
+        ('{"seq": 1}', "not a list"),
+        (None, "no such file"),
+    ],
+)
+def test_history_that_is_empty_torn_or_missing_is_an_error_naming_the_log(
+    text: str | None, said: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "runs/team/abc/team.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    path = tmp_path / "history.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=said) as error:
+        team_history.read(path, runs=tmp_path / "runs")
+    assert "not a list" in said or str(log) in str(error.value)
+
+
+RISING = [0.1 * n for n in range(ROWS)]
+ALERTS = [
+    (
+        "agent 1: reward rose from 0.100 to 0.700 while completions grew from 16 to 29 of 32 tokens",
+        {"reward_mean": RISING, "agent1_completion_length": [14, 16, 18, 20, 22, 24, 28, 29, 30]},
+    ),
+    ("agent 0: entropy collapsed from 2 to 0.1 nats", {"agent0_entropy": [2.0] * 3 + [0.5] * 3 + [0.1] * 3}),
+    ("agent 1 is silent in 5 of 9 rows", {"agent1_completion_length": [5.0] * 4 + [1.0, 0.0, 1.0, 0.5, 1.0]}),
+    (
+        "held-out reward fell from 0.500 to 0.200",
+        {"eval_reward": [0.5, *[None] * 7, 0.2], "eval_reward_low": [0.4, *[None] * 7, 0.1],
+         "eval_reward_high": [0.6, *[None] * 7, 0.3]},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "columns"), ALERTS, ids=["length", "entropy", "silent", "held out"])
+def test_alerts_say_what_a_person_should_see(said: str, columns: dict[str, list[Any]]) -> None:
+    found = team_alerts(team_history.check(rows(**columns), "x"), 32)
+    assert len(found) == 1, found
+    assert said in found[0]
+
+
+QUIET = [
+    {},
+    {"reward_mean": RISING},
+    {"reward_mean": RISING[::-1], "agent1_completion_length": [14, 16, 18, 20, 22, 24, 28, 29, 30]},
+    {"reward_mean": RISING, "agent1_completion_length": [5, 6, 7, 8, 9, 10, 11, 12, 13]},
+    {"reward_mean": RISING, "agent1_completion_length": [30.0, 30.5] * 4 + [30.0]},
+    {"agent0_entropy": [2.0] * 3 + [0.5] * 6},
+    {"agent1_completion_length": [5.0] * 5 + [1.0] * 4},
+    {"agent0_entropy": [2.0] * 6 + [None] * 3},
+    {
+        "eval_reward": [0.5, *[None] * 7, 0.45],
+        "eval_reward_low": [0.4, *[None] * 7, 0.35],
+        "eval_reward_high": [0.6, *[None] * 7, 0.55],
+    },
+]
+
+
+@pytest.mark.parametrize("columns", QUIET, ids=range(len(QUIET)))
+def test_alerts_are_quiet_when_nothing_is_wrong(columns: dict[str, list[Any]]) -> None:
+    assert team_alerts(team_history.check(rows(**columns), "x"), 32) == []
+
+
+def test_alerts_of_a_history_too_short_for_a_trend_are_none() -> None:
+    assert team_alerts(team_history.check(rows(3, agent0_completion_length=[0.0] * 3), "x"), 32) == []
+
+
+def test_published_log_is_read_as_far_as_it_goes_and_says_what_was_assumed(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    logged = [
+        {"_step": 0, "eval/turn_1/reward_mean": 0.2, "eval/turn_2/reward_mean": 0.1},
+        {"_step": 4, "turn_1/reward_mean": 0.25, "turn_1/expected_return": 0.75, "_runtime": 3},
+        {"_step": 4, "turn_2/reward_mean": 0.5, "turn_2/expected_return": 0.5},
+        {"_step": 8, "turn_1/reward_mean": 0.4, "turn_1/expected_return": 0.8},
+        {"_step": 8, "turn_1/reward_mean": 0.3, "turn_1/expected_return": 0.6},
+        {"_runtime": 9},
+    ]
+    path.write_text("\n".join(map(json.dumps, logged)) + '\n{"_step": 12, "turn')
+    table, assumed = team_history.read_published(path)
+    assert table["env_step"].tolist() == [0, 4, 8]
+    assert table["eval_reward"].iloc[0] == 0.2
+    assert table["reward_mean"].iloc[1:].tolist() == [0.25, 0.3]
+    assert table["return_mean"].iloc[1:].tolist() == [0.75, 0.6]
+    assert assumed == [
+        "the last line was torn and is left out",
+        "`_step` was taken as env_step",
+        "turns after the first were left out",
+        "1 of its rows stood twice: the later one counts",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"loss": 1}\n', "no row has env_step, _step, step"),
+        ('{"_step": 1, "loss": 2}\n', r"no row has turn_1/reward_mean \(the keys: _step, loss\)"),
+        ('{"_step": \n{"_step": 1}\n', r"log\.jsonl:1: is no JSON"),
+    ],
+)
+def test_published_log_without_step_or_reward_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        team_history.read_published(path)

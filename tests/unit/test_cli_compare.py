@@ -1,0 +1,155 @@
+"""`ratchet compare`: the working tree, revisions with their DVC outputs, experiments and runs, side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import made_session
+from ratchet.cli import app
+from ratchet.commands import compare, versions
+from ratchet.commands.versions import Version
+from ratchet.core.errors import InputError
+from ratchet.core.rundir import open_run
+from ratchet.settings import settings
+
+ARENA = "DEPTH = 4\nWIDTH = 256\n"
+
+
+def documents(bpb: float, *, count: int = 200, seed: int = 0) -> pd.DataFrame:
+    """A judged split whose documents need `bpb` bits per byte on average."""
+    noise = 0.1 * np.random.default_rng(seed).standard_normal(count)
+    sizes = np.full(count, 400)
+    return pd.DataFrame({"document": range(count), "bytes": sizes, "nats": (bpb + noise) * sizes * math.log(2)})
+
+
+def sh(project: Path, *command: str) -> str:
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
+    return subprocess.run(
+        command, cwd=project, env=environment, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def write(project: Path, *, seed: int, val_bpb: float, arena: str) -> None:
+    """What a pipeline leaves: parameters, arena and metrics in git, curve and documents as DVC's outputs."""
+    for folder in ("arena", "metrics", "data/train", "data/evaluate"):
+        (project / folder).mkdir(parents=True, exist_ok=True)
+    (project / "params.yaml").write_text(f"train: {{seed: {seed}, horizon: {{unit: steps, value: 20}}}}\n")
+    (project / "arena/train.py").write_text(arena)
+    (project / "metrics/evaluate.json").write_text(json.dumps({"val_bpb": val_bpb, "probe": {"verdict": "clean"}}))
+    losses = "".join(f"{step}\t{4 + val_bpb / step}\n" for step in range(1, 21))
+    (project / "data/train/history.tsv").write_text("step\tloss\n" + losses)
+    documents(val_bpb, seed=seed).to_parquet(project / "data/evaluate/documents.parquet")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with the commits `before` and `after`, each with its outputs in DVC's cache."""
+    root = tmp_path / "с пробелом ü"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    settings.cache_clear()
+    dvc = (sys.executable, "-m", "dvc")
+    sh(root, "git", "init", "-q", "-b", "main")
+    sh(root, *dvc, "init", "-q")
+    outs = ["data/train/history.tsv", "data/evaluate/documents.parquet"]
+    (root / "dvc.yaml").write_text(json.dumps({"stages": {"all": {"cmd": "true", "outs": outs}}}))
+    (root / ".gitignore").write_text("/data/\n/runs/\n/.ratchet/\n")
+    for tag, seed, val_bpb, arena in (("before", 1, 1.7, ARENA), ("after", 2, 1.6, ARENA.replace("4", "6"))):
+        write(root, seed=seed, val_bpb=val_bpb, arena=arena)
+        sh(root, *dvc, "commit", "-q", "-f")
+        sh(root, "git", "add", "-A")
+        sh(root, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-m", tag)
+        sh(root, "git", "tag", tag)
+    return root
+
+
+def plain(*arguments: str) -> dict[str, Any]:
+    ran = CliRunner().invoke(app, ["compare", *arguments, "--json"])
+    assert ran.exit_code == 0, ran.output
+    return json.loads(ran.stdout)
+
+
+def test_compare_of_two_revisions_has_params_metrics_gain_curves_and_code(project: Path) -> None:
+    told = plain("before", "after")
+    assert told["params"] == {"train.seed": {"a": 1, "b": 2}}, "what is equal is no difference"
+    assert told["metrics"]["evaluate.val_bpb"] == {"a": 1.7, "b": 1.6}
+    assert told["gain"]["gain"] == pytest.approx(0.1, abs=0.02)
+    assert told["gain"]["low"] < told["gain"]["gain"] < told["gain"]["high"]
+    assert [point["step"] for point in told["curves"]] == list(range(2, 21, 2))
+    assert told["curves"][0]["a"] == pytest.approx(4 + 1.7 * (1 + 1 / 2) / 2)
+    assert told["diff"][3:5] == ["-DEPTH = 4", "+DEPTH = 6"]
+
+
+def test_compare_with_the_working_tree_takes_uncommitted_changes(project: Path) -> None:
+    write(project, seed=3, val_bpb=1.5, arena=ARENA)
+    told = plain("after", ".")
+    assert told["params"] == {"train.seed": {"a": 2, "b": 3}}
+    assert told["gain"]["gain"] == pytest.approx(0.1, abs=0.02)
+    assert plain(".", ".")["diff"] == []
+
+
+def test_compare_says_what_a_revision_lacks_and_goes_on(project: Path) -> None:
+    for file in (project / ".dvc/cache").rglob("*"):
+        if file.is_file():
+            file.chmod(0o644)
+            file.unlink()
+    told = plain("before", ".")
+    assert told["gain"] is None
+    assert "before: data/evaluate/documents.parquet" in told["not_compared"]
+    assert told["metrics"]["evaluate.val_bpb"] == {"a": 1.7, "b": 1.6}
+
+
+def test_compare_of_two_experiments_reads_their_rows(project: Path) -> None:
+    made_session.make_session(project)
+    rows = pd.read_csv(project / "data/iterate/results.tsv", sep="\t", dtype={"commit": str})
+    scored = rows[rows["val_bpb"].notna()]
+    one, other = scored["commit"].iloc[0], scored["commit"].iloc[-1]
+    told = plain(one, other)
+    assert told["metrics"]["val_bpb"] == {"a": scored["val_bpb"].iloc[0], "b": scored["val_bpb"].iloc[-1]}
+    assert told["a"]["what"].startswith("experiment, keep: ")
+
+
+def test_compare_of_two_runs_reads_their_ledgers(project: Path) -> None:
+    for seed in (1, 2):
+        identity = {"params": {"seed": seed}, "inputs": {}}
+        with open_run("train", identity, {}, runs=project / "runs") as run:
+            rows = [{"step": step, "loss": 4.0 / step + seed} for step in range(1, 6)]
+            run.ledger.put(0, {"rows": rows})
+            (run.path / "arena.py").write_text(ARENA)
+    one, other = (path.name for path in sorted((project / "runs/train").iterdir()))
+    told = plain(f"train/{one}", other)
+    assert set(told["params"]) == {"train.seed"}
+    assert len(told["curves"]) == 5
+    assert abs(told["curves"][0]["a"] - told["curves"][0]["b"]) == pytest.approx(1.0)
+
+
+def test_compare_of_other_documents_gives_no_gain_and_says_so() -> None:
+    one = Version("a", "", documents=documents(1.7))
+    other = Version("b", "", documents=documents(1.6, count=100))
+    found = compare.compare(one, other)
+    assert found.gain is None
+    assert found.without == ["compare: the judgements are not of the same documents; judge both on one split"]
+
+
+def test_compare_draws_both_curves(project: Path, tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["compare", "before", "after", "--png", str(tmp_path / "curves.png")])
+    assert ran.exit_code == 0, ran.output
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "B saves +0.0934" in ran.stdout
+    assert "+DEPTH = 6" in ran.stdout
+
+
+def test_compare_of_a_name_that_means_nothing_is_one_line(project: Path) -> None:
+    with pytest.raises(InputError, match=r"'nowhere' is no run, no experiment of .* and no revision of git; see"):
+        versions.read("nowhere", project)
