@@ -278,8 +278,9 @@ class Optimizer:
         scale = (HEADS * HEAD_DIM / 768) ** -0.5  # the published rates were found at width 768
         rates = {"stream_scale": SCALAR_LR * 0.01, "skip_scale": SCALAR_LR, "head": HEAD_LR * scale}
         rates |= dict.fromkeys(("embedding", "value_embedding"), EMBEDDING_LR * scale)
-        groups = [{"params": [parameter], "base_lr": rates[kind(name)]} for name, parameter in self.others.items()]
-        self.adamw = torch.optim.AdamW(groups, betas=ADAM_BETAS, eps=1e-10, weight_decay=0.0, fused=True)
+        eps = dict.fromkeys(rates, 1e-10) | {"stream_scale": 1e-4, "skip_scale": 1e-4}  # docs/arena.md says why
+        groups = [{"params": [p], "base_lr": rates[kind(n)], "eps": eps[kind(n)]} for n, p in self.others.items()]
+        self.adamw = torch.optim.AdamW(groups, betas=ADAM_BETAS, weight_decay=0.0, fused=True)
         for parameter in self.others.values():  # as its first step would, so that the state always has all its names
             state = self.adamw.state[parameter] = {"step": torch.zeros((), device=parameter.device)}
             state |= {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}

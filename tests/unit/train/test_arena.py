@@ -227,6 +227,21 @@ def test_schedule_rises_holds_and_falls(tmp_path: Path) -> None:
     assert experiment.metrics()["lr_scale"] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_first_step_does_not_move_the_scales_by_the_sign_of_a_rounding_error(tmp_path: Path, dtype: str) -> None:
+    """All blocks output zero, so the final norm takes out what a scale does: what is left of its gradient is noise."""
+    experiment = arena(tmp_path).build(spec(dtype))
+    scales = experiment.model.stream_scale.detach(), experiment.model.skip_scale.detach()
+    experiment.step(batches(), 0.0)
+    assert [scale.tolist() for scale in scales] == [
+        pytest.approx([1.0] * 2, abs=0.02),
+        pytest.approx([0.1] * 2, abs=0.02),
+    ]
+    for step in range(1, 4):
+        experiment.step(batches(), step / 10)
+    assert (scales[1] - 0.1).abs().min() > 0.05  # later gradients are real and do move them
+
+
 def test_loss_of_ten_steps_on_one_batch_falls(tmp_path: Path) -> None:
     experiment = arena(tmp_path).build(spec())
     losses = [float(check_loss(experiment.step(batches(), step / 10))) for step in range(10)]
