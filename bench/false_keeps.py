@@ -2,12 +2,11 @@
 
 `python bench/false_keeps.py [TRIALS]` runs in a project whose data is packed (`ratchet run --until pack`). Each trial
 is an experiment of one session whose proposal draws other initial weights: as good as the baseline, but not the same.
-Prints one JSON object.
+The arena is a small one, so that twenty of them take minutes.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import tempfile
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ratchet.loops.research.session import Request
     from ratchet.settings import Settings
 
+KNOBS = {"DEPTH": 2, "HEADS": 2, "HEAD_DIM": 64, "BATCH_ROWS": 8}
 DRAWS = re.compile(r"self\.initialise\(spec\.seed( \+ \d+)?\)")
 """Where the arena draws its weights, also after a change of ours was kept."""
 
@@ -57,6 +57,8 @@ def counted(request: Request, here: Settings, laboratory: Laboratory | None = No
 
 def main() -> None:
     """Count in the current folder's data."""
+    from results import keep
+
     from ratchet.loops.research.parameters import IterateParams
     from ratchet.loops.research.session import Request
     from ratchet.params import load, merge, validate
@@ -64,11 +66,12 @@ def main() -> None:
 
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     told = load("iterate", IterateParams).model_dump(mode="json")
-    params = validate(merge(told, {"experiments": trials, "tag": "false-keeps"}), "iterate", IterateParams)
+    mine = {"experiments": trials, "tag": "false-keeps", "train": {"knobs": KNOBS}}
+    params = validate(merge(told, mine), "iterate", IterateParams)
     pack = Path("data/pack")
     request = Request(params, pack / "train", pack / "val", pack / "test", Path("data/tokenizer"),
                       Path("arena/train.py"), Path("arena/program.md"), Path.cwd())  # fmt: skip
-    print(json.dumps(counted(request, settings()), indent=2))
+    keep("false_keeps", counted(request, settings()) | {"knobs": KNOBS})
 
 
 if __name__ == "__main__":
