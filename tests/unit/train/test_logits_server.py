@@ -217,9 +217,9 @@ def test_candidate_whose_sandbox_is_dead_blames_the_world_and_leaves_no_file(mod
 def held() -> set[tuple[int, int]]:
     """Device and inode of whatever this process holds open: each socket and each piece of shared memory has its own."""
     found = set()
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
+    for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the one that listed the folder is closed
-            stat = os.fstat(descriptor)
+            stat = descriptor.stat()
             found.add((stat.st_dev, stat.st_ino))
     return found
 
