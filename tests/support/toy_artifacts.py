@@ -144,6 +144,18 @@ def add_remote(project: Path, store: Path) -> None:
     """A folder as the default remote, in the project's committed configuration."""
     store.mkdir()
     sh(project, *DVC, "remote", "add", "-q", "-d", "store", str(store))
+    commit_configuration(project)
+
+
+def add_s3_remote(project: Path, url: str, endpoint: str) -> None:
+    """A bucket of the S3 store at `endpoint` as the default remote, in the project's committed configuration."""
+    sh(project, *DVC, "remote", "add", "-q", "-d", "store", url)
+    sh(project, *DVC, "remote", "modify", "-q", "store", "endpointurl", endpoint)
+    commit_configuration(project)
+
+
+def commit_configuration(project: Path) -> None:
+    """A commit of the remote that was just added."""
     sh(project, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "-am", "a remote")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,7 @@ def test_no_remote_says_how_to_add_a_folder_and_an_s3_store(project: Path, verb:
     said = str(raised.value)
     assert "no remote is configured" in said
     assert "`dvc remote add -d store /path/to/folder`" in said
-    assert "`dvc remote add -d store s3://BUCKET/PATH` after `pip install 'dvc-s3" in said
+    assert "`dvc remote add -d store s3://BUCKET/PATH` after `pip install -c constraints-extras.txt -e '.[s3]'`" in said
 
 
 def test_unknown_remote_is_one_line(project: Path) -> None:
@@ -106,9 +105,13 @@ def test_store_whose_package_is_missing_gives_the_line_that_installs_it(
     toy.sh(project, *toy.DVC, "remote", "add", "-q", "-d", "store", "s3://bucket/path")
     with pytest.raises(InputError) as raised:
         store.push([], remote=None)
-    wanted = next(line.partition(";")[0] for line in metadata.requires("dvc") or [] if line.startswith("dvc-s3"))
-    assert re.fullmatch(r"dvc-s3<\d+,>=[\d.]+", wanted)
-    assert str(raised.value).endswith(f"needs a package that is not installed; type `pip install '{wanted}'`")
+    wanted = "pip install -c constraints-extras.txt -e '.[s3]'"
+    assert str(raised.value).endswith(f"needs a package that is not installed; type `{wanted}`")
+
+
+def test_client_that_is_no_extra_of_ours_is_installed_in_the_version_that_dvc_asks_for() -> None:
+    assert re.fullmatch(r"pip install 'dvc-gs<\d+,>=[\d.]+'", store.install_line("gs"))
+    assert store.install_line("what") == "pip install 'dvc[what]'"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/artifacts.md"])

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The shipped project without its results, as the working directory; plenty of memory and room."""
     root = tmp_path / "ein Projekt"
     root.mkdir()
-    for name in ("params.yaml", "dvc.yaml", "constraints.txt"):
+    for name in ("params.yaml", "dvc.yaml", "constraints.txt", "constraints-extras.txt"):
         shutil.copy(PROJECT / name, root / name)
     for name in ("arena", "skills", "team", "ratchet/report"):
         shutil.copytree(PROJECT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -389,6 +390,15 @@ def test_packages_off_the_pin_are_named(tmp_path: Path) -> None:
     assert not found.good
     assert "(pinned 0.0.1)" in found.found
     assert "no-such-package" not in found.found
+
+
+def test_packages_that_two_files_pin_may_be_either(tmp_path: Path) -> None:
+    results, extras = tmp_path / "constraints.txt", tmp_path / "constraints-extras.txt"
+    results.write_text("pydantic==0.0.1\n")
+    extras.write_text(f"# why\nPydantic=={metadata.version('pydantic')}\n")
+    assert doctor.packages(results, extras).found == "1 as pinned"
+    extras.write_text("pydantic==0.0.2\n")
+    assert "(pinned 0.0.1 or 0.0.2)" in doctor.packages(results, extras).found
 
 
 def test_wrong_setting_is_one_finding_and_the_stages_are_left_out(
