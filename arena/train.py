@@ -316,7 +316,7 @@ class Experiment:
     batch_rows, accumulation = BATCH_ROWS, ACCUMULATION
 
     def __init__(self, spec: Any) -> None:
-        self.device = torch.device(spec.device)
+        self.device, self.reduce = torch.device(spec.device), spec.reduce
         self.model = GPT(spec).to(self.device)
         self.optimizer = Optimizer(self.model)
         compiled = partial(torch.compile, dynamic=False) if spec.compile else lambda function: function
@@ -328,6 +328,7 @@ class Experiment:
         """One optimizer step over `accumulation` int64 batches [B, T+1] at `progress` in [0, 1): 0-d mean, nats."""
         losses = [self._backward(batch.to(self.device, non_blocking=True)) for batch in batches]
         gradients = [parameter.grad for parameter in self.model.parameters()]
+        self.reduce(gradients)
         self.last = {"lr_scale": schedule(progress), "grad_norm": nn.utils.get_total_norm(gradients)}
         self.optimizer.step(progress)
         self.model.zero_grad(set_to_none=True)

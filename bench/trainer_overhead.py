@@ -76,7 +76,7 @@ def measure(steps: int, blocks: int, depth: int, threads: int) -> dict[str, Any]
                     training._train_step(experiment, state)
                 sealed.append((perf_counter() - begun) / steps)
             begun = perf_counter()
-            run.store.commit(2, state, training._blobs(experiment))
+            run.store.commit(2, state, training._blobs(experiment, [training._generators]))
             saving = perf_counter() - begun
             loader.close()
             training.close()

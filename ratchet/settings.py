@@ -52,6 +52,9 @@ class Settings(BaseSettings):
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:INDEX or mps; auto takes cuda when there is one")
     threads: int = Field(0, ge=0, description="CPU threads for torch; 0 = as many as the cpuset allows")
+    ranks: int = Field(
+        1, ge=1, description="processes that share one training: one a GPU from the device on, or a part of the CPUs"
+    )
     wandb: Literal["online", "offline", "disabled"] = Field("offline", description="Weights & Biases mode")
     wandb_project: str = Field("ratchet", description="Weights & Biases project")
     wandb_entity: str | None = Field(None, description="Weights & Biases entity (team or user)")

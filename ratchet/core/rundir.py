@@ -137,7 +137,7 @@ def _accept(
 
 
 def _is_inexact(key: str) -> bool:
-    return key in ("device", "device.kind", "device.capability") or key.split(".")[-1] in ("threads", "dtype")
+    return key in ("device", "device.kind", "device.capability") or key.split(".")[-1] in ("threads", "dtype", "ranks")
 
 
 def _listed(changes: Sequence[Change]) -> str:

@@ -13,7 +13,7 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -29,9 +29,17 @@ Kind: TypeAlias = Literal["int", "float", "str"]
 KINDS: dict[str, type] = {"int": int, "float": float, "str": str}
 
 
+def keep(_gradients: Sequence[Tensor]) -> None:
+    """`spec.reduce` of a training in one process: the gradients stay as they are."""
+
+
 @dataclass(frozen=True)
 class Spec:
-    """What an arena is told: ids in the vocabulary, positions in the context, and how to compute."""
+    """What an arena is told: ids in the vocabulary, positions in the context, and how to compute.
+
+    `reduce` is called on the list of all gradients, before the optimizer: it makes them those of the whole batch, in
+    place, where several processes share it.
+    """
 
     vocab_size: int
     sequence_len: int
@@ -39,6 +47,7 @@ class Spec:
     dtype: Literal["float32", "bfloat16"]
     compile: bool
     seed: int
+    reduce: Callable[[Sequence[Tensor]], None] = keep
 
 
 class Experiment(Protocol):

@@ -15,8 +15,8 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -51,6 +51,8 @@ class Device:
     name: str
     capability: str
     threads: int
+    ranks: int = 1
+    """Processes that share one training: another number sums gradients in another order."""
 
     @property
     def torch_name(self) -> str:
@@ -60,7 +62,9 @@ class Device:
     def identity(self, dtype: Dtype) -> dict[str, str | int]:
         """What of this device decides the bytes of a result: everything but index and product name."""
         threads = {"threads": self.threads} if self.kind == "cpu" else {}
-        return {"kind": self.kind, "capability": self.capability, "torch": torch.__version__, "dtype": dtype, **threads}
+        ranks = {"ranks": self.ranks} if self.ranks > 1 else {}
+        versions = {"capability": self.capability, "torch": torch.__version__}
+        return {"kind": self.kind, **versions, "dtype": dtype, **threads, **ranks}
 
 
 def resolve_device(choice: str = "auto", threads: int = 0) -> Device:
@@ -82,6 +86,18 @@ def resolve_device(choice: str = "auto", threads: int = 0) -> Device:
             raise InputError("device", "'mps' asked for, but torch finds none", "set RATCHET_DEVICE=cpu or auto")
         return Device("mps", 0, platform.machine(), "mps", threads)
     raise InputError("device", f"RATCHET_DEVICE={choice!r} is no device", "use auto, cpu, cuda, cuda:INDEX or mps")
+
+
+def shared(device: Device, ranks: int, local: int = 0) -> Device:
+    """What rank `local` of `ranks` on this machine computes on: the card so many after `device`, or its part of the
+    CPUs. Raises InputError when there are too few cards."""
+    if ranks == 1:
+        return device
+    if device.kind == "mps":
+        raise InputError("device", f"{ranks} ranks on mps, which is one device", "set RATCHET_RANKS=1")
+    if device.kind == "cuda":
+        device = _cuda(f"cuda:{device.index + local}", device.index + local, device.threads)
+    return replace(device, threads=max(1, min(device.threads, available_cpus() // ranks)), ranks=ranks)
 
 
 def _cuda(choice: str, index: int, threads: int) -> Device:
@@ -190,12 +206,19 @@ def memory_mb(device: Device) -> float:
 @contextmanager
 def exclusive(device: Device) -> Iterator[None]:
     """Hold a CUDA device alone among Ratchet's processes on this machine, waiting for it; nothing to hold elsewhere.
+    The cards of a device that ranks share are held together, in the order of their numbers.
 
     The lock is the kernel's, so it ends with its holder, whatever ends that.
     """
-    if device.kind != "cuda":
+    with ExitStack() as held:
+        for index in range(device.index, device.index + device.ranks) if device.kind == "cuda" else ():
+            held.enter_context(_card(replace(device, index=index)))
         yield
-        return
+
+
+@contextmanager
+def _card(device: Device) -> Iterator[None]:
+    """Hold one card."""
     unit = torch.cuda.get_device_properties(device.index).uuid
     path = Path(tempfile.gettempdir()) / f"ratchet-gpu-{unit}.lock"
     with open(os.open(path, os.O_RDWR | (0 if path.exists() else os.O_CREAT), 0o666), "r+") as file:  # noqa: PTH123

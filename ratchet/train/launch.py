@@ -9,10 +9,12 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ratchet
 from ratchet.core import atomic
@@ -23,9 +25,11 @@ from ratchet.data.packing import PackedSplit
 from ratchet.settings import Settings
 from ratchet.train import summary
 from ratchet.train.arena import with_knobs
-from ratchet.train.device import Device, Dtype, check_compiler, exclusive, resolve_device, resolve_dtype
+from ratchet.train.device import Device, Dtype, check_compiler, exclusive, resolve_device, resolve_dtype, shared
 from ratchet.train.mirror import Mirror, new_identity
 from ratchet.train.parameters import TrainParams
+from ratchet.train.rank_launch import launch_ranks
+from ratchet.train.ranks import ALONE, NOWHERE, Alone, Follower, join, stand_of
 from ratchet.train.trainer import Ending, Plan, train
 from ratchet.train.training_state import MODEL_FILE
 
@@ -81,34 +85,78 @@ def identity(request: Request, source: str, device: Device, dtype: Dtype) -> dic
     }
 
 
-def train_and_publish(request: Request, outputs: Published, settings: Settings) -> Ending:
+def train_and_publish(request: Request, outputs: Published, settings: Settings) -> None:
     """Train `request` from where its run stands, and publish to `outputs` when its stop step is reached.
 
-    Raises InputError, and SystemExit 130 or 143 when a signal ended it: committed, nothing published.
+    In as many processes as the settings say, or as the rank that torchrun has started this process as. Raises
+    InputError, and SystemExit 130 or 143 when a signal ended it: committed, nothing published.
     """
-    device = resolve_device(settings.device, settings.threads)
+    ranks = join()
+    if settings.ranks == 1 or ranks.size > 1:
+        train_as_rank(request, outputs, settings, ranks)
+        return
+    from ratchet.train.experiment_job import ExperimentJob  # which imports this module
+
+    with exclusive(shared(resolve_device(settings.device, settings.threads), settings.ranks)):
+        params = request.params.model_dump(mode="json")
+        job = ExperimentJob(params=params, rows=request.rows, tokenizer=request.tokenizer, arena=request.arena,
+                            runs=settings.runs, outputs=outputs)  # fmt: skip
+        launch_ranks(job.as_json(), settings.ranks, settings.wandb)
+
+
+def train_as_rank(
+    request: Request, outputs: Published, settings: Settings, ranks: Alone = ALONE, *, hold: bool = True
+) -> Ending:
+    """What one process of `train_and_publish` does; a rank that is not the first publishes nothing.
+
+    `hold`: take the device for this process alone, unless who started it has taken it for all.
+    """
+    device = shared(resolve_device(settings.device, settings.threads), ranks.size, ranks.local)
     dtype = resolve_dtype(request.params.dtype, device)
     if request.params.compile:
         check_compiler(device)
     source, split = request.source(), PackedSplit.load(request.rows)
     who = identity(request, source, device, dtype)
-    with _open(request.params, who, settings) as run:
+    _refuse_strangers(ranks.gather(who))
+    with _opened(request.params, who, settings, ranks) as run:
         plan = Plan(
             params=request.params,
             split=split,
             source=source,
             device=device,
             dtype=dtype,
-            mirror=Mirror(settings.wandb, run.path, who),
+            mirror=Mirror("disabled" if ranks.rank else settings.wandb, run.path, who),
             wandb=new_identity(settings),
             log_interval=settings.log_interval,
+            ranks=ranks,
         )
-        with exclusive(device):
+        with exclusive(replace(device, ranks=1)) if hold else nullcontext():
             ending = train(plan, run)
-        _close(run, ending)
-        _refuse_idle_adoption(run, who, ending)
-        publish(run, plan, ending, outputs)
+        if ranks.rank == 0:
+            _close(run, ending)
+            _refuse_idle_adoption(run, who, ending)
+            publish(run, plan, ending, outputs)
     return ending
+
+
+def _refuse_strangers(identities: Sequence[dict[str, Any]]) -> None:
+    """Raise InputError when the ranks do not see the same inputs, code and kind of device."""
+    for rank, other in enumerate(identities):
+        if changes := differences(identities[0], other):
+            raise InputError("train", f"rank {rank} differs from rank 0: {changes[0]}", "give all ranks the same")
+
+
+@contextmanager
+def _opened(params: TrainParams, who: dict[str, Any], settings: Settings, ranks: Alone) -> Iterator[RunDirectory]:
+    """The run of identity `who` or, to a rank that is not the first, the stand-in of it."""
+    if ranks.rank:
+        with tempfile.TemporaryDirectory(prefix="ratchet-rank-") as folder:
+            yield cast(RunDirectory, Follower(Path(folder), *ranks.from_first(NOWHERE)))
+        return
+    with _open(params, who, settings) as run:
+        if ranks.size > 1:
+            ranks.from_first(stand_of(run))
+        yield run
 
 
 def _open(params: TrainParams, who: dict[str, Any], settings: Settings) -> RunDirectory:

@@ -33,6 +33,7 @@ from ratchet.train.interruption import Interruption
 from ratchet.train.mirror import Mirror, RunIdentity
 from ratchet.train.parameters import TrainParams
 from ratchet.train.progress import Watch
+from ratchet.train.ranks import ALONE, Alone
 from ratchet.train.summary import step_rows
 
 STOPPED_CODE = 128 + 15
@@ -65,6 +66,7 @@ class Plan:
     mirror: Mirror
     wandb: RunIdentity | None
     log_interval: int
+    ranks: Alone = ALONE
 
     def spec(self) -> Spec:
         """What the arena is told."""
@@ -75,6 +77,7 @@ class Plan:
             dtype=self.dtype,
             compile=self.params.compile,
             seed=self.params.seed,
+            reduce=self.ranks.average,
         )
 
 
@@ -116,7 +119,7 @@ class Training:
     """One process' part of a training: the live experiment, and the committed state it stands at."""
 
     def __init__(self, plan: Plan, run: RunDirectory, watch: Watch, interruption: Interruption) -> None:
-        self.plan, self.params, self.run, self.watch = plan, plan.params, run, watch
+        self.plan, self.params, self.run, self.watch, self.ranks = plan, plan.params, run, watch, plan.ranks
         self.clock = Clock()
         self._interruption = interruption
         self._experiment: Experiment | None = None
@@ -135,9 +138,15 @@ class Training:
         return outcome
 
     def interrupted(self) -> str:
-        """Why to end before the stop step, or ""."""
+        """Why to end before the stop step, the same on every rank, or ""."""
+        return self.ranks.agreed(self._wish())
+
+    def _wish(self) -> str:
+        """Why this rank would end."""
         if self._interruption.received:
             return self._interruption.received.name
+        if self.ranks.orphaned():
+            return "the end of its launcher"
         return "`ratchet stop`" if self.run.stop_file.exists() else ""
 
     def finish(self, state: State) -> None:
@@ -170,7 +179,7 @@ class Training:
         steps = steps_of(horizon, tokens_per_step=tokens_per_step, rows_per_step=per_step, rows_per_epoch=rows)
         calibration = None
         if steps is None:
-            seconds = self._rehearse(WARM_UP_STEPS + TIMED_STEPS)[WARM_UP_STEPS:]
+            seconds = self.ranks.from_first(self._rehearse(WARM_UP_STEPS + TIMED_STEPS)[WARM_UP_STEPS:])
             steps = calibrated(horizon.value, seconds)
             calibration = {"step_seconds": seconds, "seconds": horizon.value}
         model = {
@@ -202,10 +211,16 @@ class Training:
         return self._experiment
 
     def _fresh(self) -> Experiment:
-        tensors.seed_generators(self.params.seed)
+        tensors.seed_generators(self.ranks.seed(self.params.seed))
         experiment = build_experiment(load_arena(self.run.path / "arena.py"), self.plan.spec())
+        self._spread(experiment)
         self._generators = tensors.capture_generators(self.plan.device)
         return experiment
+
+    def _spread(self, experiment: Experiment) -> None:
+        """Let every rank stand where rank 0 does."""
+        if self.ranks.size > 1:
+            experiment.load_state_dict(self.ranks.spread(experiment.state_dict()))
 
     def _rehearse(self, steps: int) -> list[float]:
         """Run `steps` real steps from the start of the data and throw their state away; the seconds of each.
@@ -218,7 +233,7 @@ class Training:
         try:
             for _ in range(steps):
                 start = perf_counter()
-                experiment.step([loader.next() for _ in range(experiment.accumulation)], 0.0).item()
+                self._optimize(experiment, loader, 0.0)
                 seconds.append(perf_counter() - start)
                 if self.clock.startup_seconds + perf_counter() - begun > self.params.startup_limit_s:
                     raise InputError(
@@ -256,18 +271,20 @@ class Training:
         while not rows or not self._at_boundary(rows[-1]["step"], stop, begun):
             rows.append(self._train_step(experiment, state))
         self._generators = tensors.capture_generators(self.plan.device)
+        self.ranks.refuse_drift(experiment.state_dict() if self.ranks.size > 1 else {}, self.run.path / "arena.py")
         self._live = seq + 1
         state |= {"timing": self._timing(), "wandb": state["wandb"] or self.plan.wandb}
         row, score = {"step": state["step"], "rows": rows}, median(state["recent_losses"])
-        return Outcome(state, row, self._blobs(experiment), score)
+        return Outcome(state, row, self._blobs(experiment, self.ranks.gather(self._generators)), score)
 
     def _at_boundary(self, step: int, stop: int, begun: float) -> bool:
         checkpoint = self.params.checkpoint
-        if step >= stop or self.interrupted():
+        if step >= stop:
             return True
         if checkpoint.every_steps and step % checkpoint.every_steps == 0:
             return True
-        return perf_counter() - begun >= self.clock.interval(checkpoint.every_seconds)
+        late = perf_counter() - begun >= self.clock.interval(checkpoint.every_seconds)
+        return self.ranks.any(late or bool(self._wish()))
 
     def _match(self, seq: int, state: State) -> Experiment:
         """Make the live experiment, loader and generators stand at `state`, which is checkpoint `seq`."""
@@ -283,6 +300,14 @@ class Training:
         return experiment
 
     def _load(self, experiment: Experiment) -> None:
+        """Let every rank stand at the committed checkpoint, which rank 0 reads."""
+        kept = self.ranks.from_first({} if self.ranks.rank else self._read(experiment))
+        self._spread(experiment)
+        generators = kept.get("ranks", [kept])
+        self._generators = generators[self.ranks.rank % len(generators)]
+
+    def _read(self, experiment: Experiment) -> dict[str, Any]:
+        """Load the committed checkpoint; returns what it keeps of random generators."""
         store, device = self.run.store, self.plan.device.torch_name
         loaded = tensors.load_tensors(store.blob(tensors.MODEL_FILE), device)
         loaded |= tensors.load_tensors(store.blob(tensors.OPTIMIZER_FILE), device)
@@ -291,15 +316,21 @@ class Training:
         except (KeyError, ValueError, RuntimeError) as error:
             do = "the arena's load_state_dict must accept what its state_dict gave; see docs/arena.md"
             raise InputError(store.path(store.seq or 0), f"does not fit the arena: {error}", do) from error
-        self._generators = tensors.read_generators(store.blob(tensors.RANDOM_FILE))
+        return tensors.read_generators(store.blob(tensors.RANDOM_FILE))
+
+    def _optimize(self, experiment: Experiment, loader: Loader, now: float) -> float:
+        """One optimizer step over the next batches at progress `now`; the loss of all ranks' rows."""
+        where = self.run.path / "arena.py"
+        batches = [self.ranks.share(loader.next()) for _ in range(experiment.accumulation)]
+        loss = check_loss(experiment.step(batches, now), where)
+        self.ranks.refuse_unaveraged(where)
+        return self.ranks.mean(loss)
 
     def _train_step(self, experiment: Experiment, state: State) -> dict[str, Any]:
         """One optimizer step; advances `state` and returns its row."""
         begun = perf_counter()
         loader = cast(Loader, self._loader)
-        batches = [loader.next() for _ in range(experiment.accumulation)]
-        now = progress(state["step"], state["horizon_steps"])
-        loss = check_loss(experiment.step(batches, now), self.run.path / "arena.py").item()
+        loss = self._optimize(experiment, loader, progress(state["step"], state["horizon_steps"]))
         metrics = experiment.metrics()
         synchronize(self.plan.device)
         seconds = perf_counter() - begun
@@ -341,12 +372,14 @@ class Training:
         seed = derive(self.params.seed, "rows")
         return Loader(self.plan.split, batch_rows=experiment.batch_rows, seed=seed, position=position)
 
-    def _blobs(self, experiment: Experiment) -> dict[str, Any]:
+    def _blobs(self, experiment: Experiment, generators: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """`generators`: every rank's."""
         model, optimizer = tensors.split_state(experiment.state_dict())
+        random = {"ranks": generators} if len(generators) > 1 else generators[0]
         return {
             tensors.MODEL_FILE: partial(tensors.save_tensors, tensors=model),
             tensors.OPTIMIZER_FILE: partial(tensors.save_tensors, tensors=optimizer),
-            tensors.RANDOM_FILE: partial(tensors.write_generators, state=self._generators),
+            tensors.RANDOM_FILE: partial(tensors.write_generators, state=random),
         }
 
     def _timing(self) -> dict[str, float]:

@@ -22,7 +22,7 @@ from ratchet.data.row_plan import Gaps
 from ratchet.data.tokenizer_training import train as train_tokenizer
 from ratchet.params import merge
 from ratchet.settings import Settings
-from ratchet.train.launch import Published, Request, sealed_digest, train_and_publish
+from ratchet.train.launch import Published, Request, sealed_digest, train_as_rank
 from ratchet.train.parameters import TrainParams
 from ratchet.train.trainer import Ending
 
@@ -103,12 +103,24 @@ def edit_arena(project: Path, copy: Path, code: str) -> Path:
 
 def launch(project: Path, where: Path, *, settings: Mapping[str, Any] | None = None, **train: Any) -> Ending:
     """Train in this process as the stage would, with run directories and outputs under `where` instead of `project`."""
+    return train_as_rank(request(project, **train), published(where), usual(where, **(settings or {})))
+
+
+def request(project: Path, **train: Any) -> Request:
+    """What is trained: the toy's parameters with `train` laid over them."""
     params = TrainParams.model_validate(merge(TRAIN, train))
-    request = Request(params, project / "data/pack/train", project / "data/tokenizer", project / "arena/train.py")
-    outputs = Published(where / "model", where / "history.tsv", where / "timing", where / "metrics.json")
-    usual = {"device": "cpu", "threads": 1, "wandb": "disabled", "runs": where / "runs", "log_interval": 10**6}
-    here = Settings(**{**usual, **(settings or {})})
-    return train_and_publish(request, outputs, here)
+    return Request(params, project / "data/pack/train", project / "data/tokenizer", project / "arena/train.py")
+
+
+def published(where: Path) -> Published:
+    """Where `results` looks."""
+    return Published(where / "model", where / "history.tsv", where / "timing", where / "metrics.json")
+
+
+def usual(where: Path, **settings: Any) -> Settings:
+    """One thread, no W&B, the run directories in `where`; `settings` laid over it."""
+    here = {"device": "cpu", "threads": 1, "wandb": "disabled", "runs": where / "runs", "log_interval": 10**6}
+    return Settings(**{**here, **settings})
 
 
 def results(where: Path) -> dict[str, str]:
@@ -121,6 +133,11 @@ def results(where: Path) -> dict[str, str]:
 
 def in_child(body: Callable[[], object]) -> int:
     """Run `body` in a forked child; its exit code, or minus the signal that killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(forked(body), 0)[1])
+
+
+def forked(body: Callable[[], object]) -> int:
+    """Start `body` in a forked child; its pid. The child's exit code is that of a command."""
     pid = os.fork()
     if pid == 0:
         code = 70
@@ -136,4 +153,4 @@ def in_child(body: Callable[[], object]) -> int:
             traceback.print_exc()
         finally:
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return pid

@@ -188,7 +188,8 @@ def wait_for_the_dead(runs: Path) -> None:
 
 def sandboxed(job: Experiment, device: Device) -> Job:
     """The training of `job` as a sandbox runs it."""
-    environment = {"RATCHET_DEVICE": device.torch_name, "RATCHET_THREADS": str(device.threads)}
+    where = {"device": device.torch_name, "threads": device.threads, "ranks": device.ranks}
+    environment = {f"RATCHET_{name.upper()}": str(value) for name, value in where.items()}
     return Job(
         name=f"experiment {job.number}",
         argv=("python", "-m", JOB_MODULE, str(job.folder / "job.json")),

@@ -49,7 +49,7 @@ from ratchet.loops.research.worktree import Branch, Repository
 from ratchet.sandbox.choose import choose
 from ratchet.settings import Settings
 from ratchet.train.arena import with_knobs
-from ratchet.train.device import Device, resolve_device, resolve_dtype
+from ratchet.train.device import Device, resolve_device, resolve_dtype, shared
 from ratchet.train.interruption import Interruption
 from ratchet.train.launch import sealed_digest
 
@@ -133,7 +133,7 @@ def iterate_and_publish(
     Raises InputError, InfrastructureError (the world failed; nothing is lost), and SystemExit 130 or 143 when a signal
     or `ratchet stop` ended it: committed, nothing published.
     """
-    device = resolve_device(settings.device, settings.threads)
+    device = shared(resolve_device(settings.device, settings.threads), settings.ranks)
     repository, program, source = Repository.of(request.project), read_program(request.program), request.source()
     if why := guard.refusal(source):
         raise InputError(request.arena, why, "mend the file")
@@ -230,14 +230,15 @@ def _executor(params: IterateParams, settings: Settings, laboratory: Laboratory,
 
 
 def devices(device: Device, workers: int) -> tuple[Device, ...]:
-    """One device a worker: the CUDA cards from `device` on in turn, or an equal part of the CPU's threads."""
+    """One device a worker: the CUDA cards from `device` on in turn, so many at once as share a training, or an equal
+    part of the CPU's threads."""
     if device.kind != "cuda":
         return (replace(device, threads=max(1, device.threads // workers)),) * workers
     import torch
 
     count = torch.cuda.device_count()
-    cards = [resolve_device(f"cuda:{(device.index + place) % count}", device.threads) for place in range(workers)]
-    return tuple(cards)
+    firsts = [(device.index + place * device.ranks) % count for place in range(workers)]
+    return tuple(shared(resolve_device(f"cuda:{first}", device.threads), device.ranks) for first in firsts)
 
 
 @dataclass(frozen=True, kw_only=True)
