@@ -327,8 +327,7 @@ class Experiment:
     def step(self, batches: Sequence[Tensor], progress: float) -> Tensor:
         """One optimizer step over `accumulation` int64 batches [B, T+1] at `progress` in [0, 1): 0-d mean, nats."""
         losses = [self._backward(batch.to(self.device, non_blocking=True)) for batch in batches]
-        gradients = [parameter.grad for parameter in self.model.parameters()]
-        self.reduce(gradients)
+        self.reduce(gradients := [parameter.grad for parameter in self.model.parameters()])
         self.last = {"lr_scale": schedule(progress), "grad_norm": nn.utils.get_total_norm(gradients)}
         self.optimizer.step(progress)
         self.model.zero_grad(set_to_none=True)

@@ -57,12 +57,11 @@ def counted(request: Request, here: Settings, laboratory: Laboratory | None = No
 
 def main() -> None:
     """Count in the current folder's data."""
-    from results import keep
-
     from ratchet.loops.research.parameters import IterateParams
     from ratchet.loops.research.session import Request
     from ratchet.params import load, merge, validate
     from ratchet.settings import settings
+    from results import keep
 
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     told = load("iterate", IterateParams).model_dump(mode="json")
