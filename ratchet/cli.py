@@ -193,10 +193,11 @@ def alerts(profile: Profile = None, override: Override = None, as_json: Json = F
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="A revision of git, an experiment, a run, or `.`.")],
+    first: Annotated[str, typer.Argument(metavar="A", help="A revision, an experiment, a run, a folder, or `.`.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Likewise; measured against A.")],
     png: Annotated[Path | None, typer.Option(metavar="OUT", help="Draw both curves there.")] = None,
     as_json: Json = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="For a pull request: what differs.")] = False,
 ) -> None:
     """Two versions side by side: parameters, metrics with the paired gain, curves, the arena's diff.
 
@@ -206,7 +207,7 @@ def compare(
     """
     from ratchet.commands import compare as comparing
 
-    comparing.run(first, second, png=png, as_json=as_json)
+    comparing.run(first, second, png=png, as_json=as_json, as_markdown=as_markdown)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.commands import versions
+from ratchet.commands import compare_markdown, versions
 from ratchet.commands.project import enter_project, print_json, print_table, say_next
 from ratchet.commands.versions import ARENA, Version
 from ratchet.core import atomic
@@ -39,7 +39,7 @@ class Comparison:
     without: list[str]
 
 
-def run(first: str, second: str, *, png: Path | None, as_json: bool) -> None:
+def run(first: str, second: str, *, png: Path | None, as_json: bool, as_markdown: bool = False) -> None:
     """Print the comparison of two versions; with `png` also draw their curves. Raises InputError."""
     project = enter_project()
     a, b = versions.read(first, project), versions.read(second, project)
@@ -50,6 +50,9 @@ def run(first: str, second: str, *, png: Path | None, as_json: bool) -> None:
         atomic.write_bytes(png, overlay.draw({a.name: a.history, b.name: b.history}))
     if as_json:
         print_json(as_plain(a, b, found))
+        return
+    if as_markdown:
+        print(compare_markdown.page(a, b, found), end="")
         return
     show(a, b, found)
     if png is not None:
@@ -111,9 +114,7 @@ def show(a: Version, b: Version, found: Comparison) -> None:
     """The comparison on a terminal."""
     print(f"A  {a.name}: {a.what}\nB  {b.name}: {b.what}")
     if found.gain is not None:
-        gain = found.gain
-        print(f"\nB saves {gain.gain:+.6f} bits per byte over A on the same documents "
-              f"(95 % {gain.low:+.6f} to {gain.high:+.6f}, paired bootstrap)")  # fmt: skip
+        print(f"\n{sentence(found.gain)}")
     for title, rows in (("parameters that differ", found.params), ("metrics", found.metrics)):
         if rows:
             print(f"\n{title}")
@@ -129,6 +130,12 @@ def show(a: Version, b: Version, found: Comparison) -> None:
         print(f"\n{ARENA} is the same")
     for line in found.without:
         print(f"not compared: {line}")
+
+
+def sentence(gain: Gain) -> str:
+    """The gain in words."""
+    return (f"B saves {gain.gain:+.6f} bits per byte over A on the same documents "
+            f"(95 % {gain.low:+.6f} to {gain.high:+.6f}, paired bootstrap)")  # fmt: skip
 
 
 def difference(one: Any, other: Any) -> str:

@@ -1,6 +1,7 @@
 """What one name on the command line stands for: its parameters, its metrics, its curve, its documents, its arena.
 
     .                  the working tree as it is
+    FOLDER             another one: a clone, or a copy below .ratchet/copies
     LOOP/FINGERPRINT   a run directory, as `ratchet runs ls` names it
     COMMIT of a row    an experiment of the session in data/iterate
     REVISION           any commit, tag or branch of git, with the outputs that its dvc.lock names
@@ -22,6 +23,7 @@ import pandas as pd
 import yaml
 
 from ratchet.commands import runs
+from ratchet.commands.project import PIPELINE
 from ratchet.core import rundir
 from ratchet.core.errors import InputError
 from ratchet.core.ledger import Ledger
@@ -54,8 +56,8 @@ class Version:
 
 def read(name: str, project: Path) -> Version:
     """The version that `name` stands for in `project`. Raises InputError when it stands for nothing."""
-    if name == ".":
-        return _tree(project)
+    if name == "." or (project / name / PIPELINE).is_file():
+        return _tree(project / name, name)
     for reader in (_run, _experiment, _revision):
         if (found := reader(name, project)) is not None:
             return found
@@ -63,11 +65,11 @@ def read(name: str, project: Path) -> Version:
     raise InputError("compare", what, "see `ratchet runs ls`, `ratchet results` and `git log`")
 
 
-def _tree(project: Path) -> Version:
+def _tree(folder: Path, name: str) -> Version:
     def content(path: str) -> bytes:
-        return (project / path).read_bytes()
+        return (folder / path).read_bytes()
 
-    return _of_files(".", "the working tree", content, content)
+    return _of_files(name, "the working tree", content, content)
 
 
 def _run(name: str, project: Path) -> Version | None:

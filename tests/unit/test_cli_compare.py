@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 import made_session
 from ratchet.cli import app
-from ratchet.commands import compare, versions
+from ratchet.commands import compare, compare_markdown, versions
 from ratchet.commands.versions import Version
 from ratchet.core.errors import InputError
 from ratchet.core.rundir import open_run
@@ -148,6 +149,50 @@ def test_compare_draws_both_curves(project: Path, tmp_path: Path) -> None:
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "B saves +0.0934" in ran.stdout
     assert "+DEPTH = 6" in ran.stdout
+
+
+def test_compare_with_the_folder_of_another_checkout_reads_what_lies_there(project: Path) -> None:
+    sh(project, "git", "worktree", "add", "-q", ".ratchet/base", "before")
+    write(project / ".ratchet/base", seed=1, val_bpb=1.7, arena=ARENA)
+    told = plain(".ratchet/base", ".")
+    assert told["metrics"]["evaluate.val_bpb"] == {"a": 1.7, "b": 1.6}
+    assert told["gain"]["gain"] == pytest.approx(0.1, abs=0.02)
+
+
+def test_compare_as_markdown_has_what_differs_and_no_more(project: Path) -> None:
+    ran = CliRunner().invoke(app, ["compare", "before", "after", "--markdown"])
+    assert ran.exit_code == 0, ran.output
+    blocks = ran.stdout.split("\n\n")
+    commit = sh(project, "git", "rev-parse", "before")[:10]
+    assert blocks[0].startswith(f"A is `before`, `commit {commit}`; B is `after`, ")
+    assert blocks[1].startswith("B saves +0.0934")
+    assert blocks[2] == "| metric | A | B | B - A |\n|---|--:|--:|--:|\n| `evaluate.val_bpb` | `1.7` | `1.6` | -0.1 |"
+    assert blocks[3] == "1 of 2 metrics are the same."
+    assert "| `train.seed` | `1` | `2` | +1 |" in blocks[4]
+    assert (blocks[5], blocks[7]) == ("<details><summary>arena/train.py</summary>", "</details>")
+    assert blocks[6].startswith("```diff\n--- ")
+    assert "+DEPTH = 6" in blocks[6]
+
+
+def test_markdown_of_a_strangers_values_is_code_and_fits_into_a_comment() -> None:
+    nasty = "`@all` | <b>\n# [x](http://h)"
+    rows = [(f"m.{number} {nasty}", nasty * 20, nasty) for number in range(100)]
+    diff = ["````", *(f"+{nasty * 9}" for _ in range(1000))]
+    found = compare.Comparison(rows, rows, None, [], diff, [nasty])
+    text = compare_markdown.page(Version("a", nasty), Version("b", ""), found)
+    assert 40_000 < len(text) < 65_536
+    assert text.count("<details>") == text.count("</details>") == 1
+    assert "… and 60 more" in text
+    prose = re.sub(r"`[^`\n]*`", "", re.sub(r"(?ms)^(`{3,})diff$.*^\1$", "", text))
+    assert "@" not in prose
+    assert "<b>" not in prose
+    rows_of_tables = [line for line in text.splitlines() if line.startswith("| `m.")]
+    assert len(rows_of_tables) == 80
+    assert {line.count("|") for line in rows_of_tables} == {5}
+    small = compare_markdown.page(
+        Version("a", ""), Version("b", ""), compare.Comparison([], [], None, [], diff[:2], [])
+    )
+    assert "\n`````diff\n````\n+" in small, "a fence that the diff cannot close"
 
 
 def test_compare_of_a_name_that_means_nothing_is_one_line(project: Path) -> None:
