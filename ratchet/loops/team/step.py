@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +20,8 @@ from ratchet.core.rundir import RunDirectory
 from ratchet.loops.team import update as learning
 from ratchet.loops.team.buffer import Group, Share, group_of
 from ratchet.loops.team.evaluation import by_item, estimate, evaluate
-from ratchet.loops.team.likelihood import Spoken, divergences, score
+from ratchet.loops.team.likelihood import Scored, Spoken, divergences, score
+from ratchet.loops.team.memory import within_memory
 from ratchet.loops.team.parameters import TeamConfig
 from ratchet.loops.team.rollout import Node, rollout, texts_of, training_plan
 from ratchet.loops.team.state import UPDATES_FILE, State, state_from
@@ -157,30 +159,36 @@ class Training:
     def _taken_in(self, state: State, roots: Sequence[Node]) -> State:
         """The trees' nodes in the buffer, counted; texts of the first items kept."""
         env_step, groups, samples = state.env_step, list[Group](), list(state.samples)
+        at_once = state.micro_batch_tokens
         for root in roots:
             for node in root.walk():
                 env_step += len(node.rewards)
                 node.env_step = env_step
-                groups.append(self._with_divergences(group_of(node)))
+                group, at_once = self._with_divergences(group_of(node), at_once)
+                groups.append(group)
             if root.place < self.config.kept_items:
                 samples += kept_texts(root, state.epoch + 1)
         tokens = state.tokens + sum(group.tokens for group in groups)
-        after = replace(state, env_step=env_step, tokens=tokens, samples=tuple(samples))
+        after = replace(
+            state, env_step=env_step, tokens=tokens, samples=tuple(samples), micro_batch_tokens=at_once
+        )  # fmt: skip
         return replace(after, position=state.position + len(roots)).with_groups(groups)
 
-    def _with_divergences(self, group: Group) -> Group:
-        """`group` with each completion's divergence from the untrained agent, where returns are to pay for it."""
+    def _with_divergences(self, group: Group, at_once: int) -> tuple[Group, int]:
+        """`group` with each completion's divergence from the untrained agent, where returns are to pay for it, and the
+        tokens of a pass that memory allowed, at most `at_once`."""
         if not self.team.references:
-            return group
+            return group, at_once
         shares: list[Share] = []
         for agent, share in enumerate(group.shares):
             spoken = [Spoken(share.prompt, ids) for ids in share.completions]
-            own, other = (
-                score(policy, spoken, self.config.micro_batch_tokens)
-                for policy in (self.team.policy(agent), self.team.references[self.team.speaker[agent]])
-            )
-            shares.append(replace(share, divergences=tuple(divergences(own, other))))
-        return replace(group, shares=tuple(shares))
+            sides = self.team.policy(agent), self.team.references[self.team.speaker[agent]]
+            scored: list[list[Scored]] = []
+            for policy in sides:
+                found, at_once = within_memory(partial(score, policy, spoken), at_once, "a divergence")
+                scored.append(found)
+            shares.append(replace(share, divergences=tuple(divergences(*scored))))
+        return replace(group, shares=tuple(shares)), at_once
 
     def _learn(self, state: State, groups: Sequence[Group]) -> State:
         """One update from `groups`, the first of the buffer, and its row."""
