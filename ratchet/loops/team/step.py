@@ -18,6 +18,7 @@ from ratchet.core.ledger import Ledger
 from ratchet.core.loop import Outcome
 from ratchet.core.rundir import RunDirectory
 from ratchet.loops.team import update as learning
+from ratchet.loops.team.behind import StoreBehind
 from ratchet.loops.team.buffer import Group, Share, group_of
 from ratchet.loops.team.evaluation import by_item, estimate, evaluate
 from ratchet.loops.team.likelihood import Scored, Spoken, divergences, score
@@ -50,6 +51,7 @@ class Training:
 
     def __init__(self, setup: Setup, run: RunDirectory) -> None:
         self.setup, self.config, self.team, self.run = setup, setup.config, setup.team, run
+        self.store = StoreBehind(run.store, self._name_checkpoint)
         self.updates = Ledger(run.path / UPDATES_FILE)
         self._live = 0
         self._wish = False
@@ -68,6 +70,7 @@ class Training:
         state = replace(state, wandb=state.wandb or self.setup.wandb)
         if seq:
             self.settle(seq, state)
+        self.store.labels["wandb"] = state.wandb
         begun = perf_counter()
         after, row = self._segment(state) if state.evaluated_untrained else self._untrained(state)
         after = replace(after, seconds=state.seconds + perf_counter() - begun)
@@ -75,10 +78,9 @@ class Training:
         return Outcome(after.public(), row, self._blobs(after) if after.trained else {})
 
     def settle(self, seq: int, state: State) -> None:
-        """After checkpoint `seq` of `state` was committed, maybe by another process: the live agents stand at it, it
-        is named by its epoch, and its rows are told."""
+        """After checkpoint `seq` of `state` was handed to the store, maybe by another process: the live agents stand at
+        it and its rows are told."""
         self._match(seq, state)
-        self._name_checkpoint(seq, state)
         self.setup.listen(state, self.rows(state))
 
     def rows(self, state: State) -> list[dict[str, Any]]:
@@ -119,7 +121,7 @@ class Training:
         if state.position == len(items):
             state = self._learn(state, state.buffer) if state.buffer else state
             if self.config.compact_moments:
-                self.team.round_moments()
+                self.team.round_moments(keep=self._due(state.epoch + 1))
             return replace(state, epoch=state.epoch + 1, position=0)
         state = self._look(state)
         chosen = range(state.position, min(state.position + self._together(state), len(items)))
@@ -219,31 +221,32 @@ class Training:
 
     def _match(self, seq: int, state: State) -> None:
         """Make the live agents stand at `state`, which is checkpoint `seq`."""
-        if self._live != seq and state.trained:
+        if self._live == seq:
+            return
+        if state.trained:
             for policy in range(len(self.team.policies)):
-                blobs = [self.run.store.blob(name) for name in self.team.files(policy)]
-                self.team.load(policy, *blobs)
+                self.team.load(policy, *[self.store.blob(name) for name in self.team.files(policy)])
             gc.collect()
-        if self._live != seq:
-            self._live, self._resumed = seq, state.updates > 0
-            where = f"epoch {state.epoch}, item {state.position}, env step {state.env_step}"
-            self.setup.say(f"team: continues {self.run.path} at {where}")
+        self._name_checkpoint(seq, state.public())
+        self._live, self._resumed = seq, state.updates > 0
+        where = f"epoch {state.epoch}, item {state.position}, env step {state.env_step}"
+        self.setup.say(f"team: continues {self.run.path} at {where}")
 
     def _blobs(self, state: State) -> dict[str, Any]:
         compact = self.config.compact_moments and state.position == 0
         policies = range(len(self.team.policies))
         return {name: write for policy in policies for name, write in self.team.save(policy, compact=compact).items()}
 
-    def _name_checkpoint(self, seq: int, state: State) -> None:
+    def _name_checkpoint(self, seq: int, state: Mapping[str, Any]) -> None:
         """`checkpoint-EPOCH` beside the numbered folders leads to the one that was taken at that epoch's end."""
         for link in self.run.path.glob("checkpoint-*"):
             if link.is_symlink() and not link.exists():
                 link.unlink(missing_ok=True)
-        link = self.run.path / f"checkpoint-{state.epoch}"
-        if state.epoch and state.position == 0:
+        link = self.run.path / f"checkpoint-{state['epoch']}"
+        if state["epoch"] and state["position"] == 0:
             temp = self.run.path / f".{link.name}"
             temp.unlink(missing_ok=True)
-            temp.symlink_to(self.run.store.path(seq).relative_to(self.run.path))
+            temp.symlink_to(self.store.path(seq).relative_to(self.run.path))
             temp.replace(link)
 
 
