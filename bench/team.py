@@ -5,8 +5,9 @@
 
 Both train two agents of the same weights for one epoch on the same prompts, with the same group size, token limit and
 sampling, all weights, and save one checkpoint; each in a process of its own, the two in turn so many times. Loading is
-not counted. `cpu_ratio` compares CPU seconds: on a busy machine it is the steadier figure at one thread. Kept in
-bench/results/team.json.
+not counted. `cpu_ratio` compares CPU seconds: on a busy machine it is the steadier figure at one thread. `--default`
+trains the shipped default as well, for so many epochs, to see what saving costs a run of its size: the seconds it
+stands still for it, and the CPU seconds that saving takes wherever it runs. Kept in bench/results/team.json.
 """
 
 from __future__ import annotations
@@ -47,31 +48,72 @@ def items(count: int) -> list[dict[str, str]]:
 
 def ours(model: Path, asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """One epoch of the team loop."""
-    from ratchet.core.checkpoint import Store
     from ratchet.loops.team import TeamConfig, TeamTrainer
     from ratchet.settings import Settings
 
     here = Settings.model_validate({"runs": folder, "wandb": "disabled", "device": "cpu", "threads": asked.threads})
     config = TeamConfig.model_validate(SETTINGS | {"max_new_tokens": asked.tokens})
     trainer = TeamTrainer(config, model=str(model), reward=length_ratio, train_dataset=items(asked.items), here=here)
-    saving = [0.0]
-    plain = Store.commit
-
-    def timed(*arguments: Any, **more: Any) -> None:
-        begun = time.perf_counter()
-        plain(*arguments, **more)
-        saving[0] += time.perf_counter() - begun
-
-    Store.commit = timed
+    saving = Saving()
     begun, cpu = time.perf_counter(), time.process_time()
     ending = trainer.train()
-    told = {
-        "seconds": time.perf_counter() - begun,
-        "cpu_seconds": time.process_time() - cpu,
-        "saving_seconds": saving[0],
-    }
+    told = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - cpu, **saving.told()}
     assert trainer.path is not None
     return told | {"env_steps": ending.state.env_step, "folder": str((trainer.path / "checkpoint-1").resolve())}
+
+
+def default(_model: Path, asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The section `team` of params.yaml for `asked.default` epochs, from its first look to its last."""
+    from ratchet.loops.team import session as sessions
+    from ratchet.loops.team.parameters import SECTION, TeamParams
+    from ratchet.params import load
+    from ratchet.settings import Settings
+
+    here = Settings.model_validate({"runs": folder, "wandb": "disabled", "device": "cpu", "threads": asked.threads})
+    params = load(SECTION, TeamParams).model_copy(update={"num_train_epochs": asked.default})
+    session = sessions.from_params(params, here)
+    saving = Saving()
+    begun, cpu = time.perf_counter(), time.process_time()
+    with sessions.open_session(session, here) as run:
+        ending = sessions.Driver(session, run, here).drive()
+    told = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - cpu, **saving.told()}
+    return told | {"env_steps": ending.state.env_step, "epochs": asked.default, "folder": str(run.path)}
+
+
+class Saving:
+    """What saving costs, by watching what does it: rounding at an epoch's end, writing, waiting, making durable."""
+
+    def __init__(self) -> None:
+        from ratchet.loops.team.behind import StoreBehind
+        from ratchet.loops.team.team import Team
+
+        self.still, self.cpu = 0.0, 0.0
+        Team.round_moments = self._watched(Team.round_moments, counts_cpu=True)
+        StoreBehind.capture = self._watched(StoreBehind.capture, counts_cpu=True)
+        StoreBehind.wait = self._watched(StoreBehind.wait, counts_cpu=False)
+        StoreBehind.make_durable = self._in_its_thread(StoreBehind.make_durable)
+
+    def told(self) -> dict[str, float]:
+        """As figures."""
+        return {"saving_seconds": self.still, "saving_cpu_seconds": self.cpu}
+
+    def _watched(self, plain: Any, *, counts_cpu: bool) -> Any:
+        def watched(*arguments: Any, **more: Any) -> Any:
+            begun, cpu = time.perf_counter(), time.process_time()
+            found = plain(*arguments, **more)
+            self.still += time.perf_counter() - begun
+            self.cpu += time.process_time() - cpu if counts_cpu else 0.0
+            return found
+
+        return watched
+
+    def _in_its_thread(self, plain: Any) -> Any:
+        def watched(*arguments: Any, **more: Any) -> Any:
+            cpu = time.thread_time()
+            plain(*arguments, **more)
+            self.cpu += time.thread_time() - cpu
+
+        return watched
 
 
 def published(model: Path, asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -102,7 +144,7 @@ def child(which: str, asked: argparse.Namespace) -> None:
 
     model = smollm2.converted(settings().downloads)
     with tempfile.TemporaryDirectory(dir=asked.scratch) as scratch:
-        told = (ours if which == "ours" else published)(model, asked, Path(scratch))
+        told = {"ours": ours, "published": published, "default": default}[which](model, asked, Path(scratch))
         files = [path.stat().st_size for path in Path(told.pop("folder")).rglob("*") if path.is_file()]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps(told | {"checkpoint_mb": sum(files) / 2**20, "peak_mb": peak}), flush=True)
@@ -124,7 +166,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=1, help="how often each of the two is measured")
     parser.add_argument("--scratch", default=None, help="where checkpoints are written")
-    parser.add_argument("--child", choices=("ours", "published"), help=argparse.SUPPRESS)
+    parser.add_argument("--default", type=int, default=0, help="epochs of the default to train as well; 0: none")
+    parser.add_argument("--child", choices=("ours", "published", "default"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
         child(asked.child, asked)
@@ -134,6 +177,8 @@ def main() -> None:
     for turn in range(asked.turns):
         for name in names[:: -1 if turn % 2 else 1]:
             found[name].append(measured(name, sys.argv[1:]))
+    if asked.default:
+        found["default"] = [measured("default", sys.argv[1:])]
     results.keep("team", figures(found, asked))
 
 
@@ -152,7 +197,10 @@ def figures(found: dict[str, list[dict[str, Any]]], asked: argparse.Namespace) -
         told |= {f"{name}_{key}": round(value, 3) for key, value in each.items()}
         told[f"{name}_env_steps_per_s"] = round(each["env_steps"] / each["seconds"], 4)
     own = middle["ours"]
-    told["saving_share_percent"] = round(100 * own["saving_seconds"] / own["seconds"], 2)
+    for name, of in (("saving_share_percent", own), ("default_saving_share_percent", middle.get("default"))):
+        if of is not None:
+            told[name] = round(100 * of["saving_seconds"] / of["seconds"], 2)
+            told[name.replace("share", "cpu_share")] = round(100 * of["saving_cpu_seconds"] / of["cpu_seconds"], 2)
     if other := middle.get("published"):
         told["ratio"] = round(other["seconds"] / own["seconds"] * own["env_steps"] / other["env_steps"], 3)
         told["cpu_ratio"] = round(other["cpu_seconds"] / own["cpu_seconds"] * own["env_steps"] / other["env_steps"], 3)

@@ -185,16 +185,17 @@ class Driver:
 
         Raises InputError; what was committed stays.
         """
-        session, run = self.session, self.run
+        session, run, store = self.session, self.run, self.training.store
         budget = _Until(epochs=session.config.num_train_epochs, interrupted=self._interrupted)
         try:
             with self._interruption:
-                found = drive({}, self.training.step, store=run.store, ledger=run.ledger, budget=budget)
+                found = drive({}, self.training.step, store=store, ledger=run.ledger, budget=budget)
                 state = state_from(found)
-                if run.store.seq:
-                    self.training.settle(run.store.seq, state)
+                if seq := store.newest:
+                    self.training.settle(seq, state)
                 ending = self._ending(state)
         except BaseException as error:
+            store.finish()
             run.end("stopped", str(error) or type(error).__name__)
             self._mirror.close(exit_code=1)
             raise
@@ -210,9 +211,11 @@ class Driver:
         where = f"epoch {state.epoch} of {epochs}"
         rows = self.training.rows(state)
         if why := self._interrupted():
+            self.training.store.wait()
             run.end("stopped", f"{why} in {where}")
             return Ending(state, rows, why, self._interruption.exit_code or STOPPED_CODE)
         evaluation = self._evaluated(state)
+        self.training.store.wait()
         run.end("finished", where)
         return Ending(state, rows, where, evaluation=evaluation)
 
@@ -224,7 +227,9 @@ class Driver:
         path, config = self.run.path / f"evaluation-{state.env_step}.json", self.session.config
         if not path.exists():
             team, task = self.session.team, self.session.task
-            atomic.write_json(path, evaluate(team, task, len(task.evaluation), config.test_samples))
+            found = evaluate(team, task, len(task.evaluation), config.test_samples)
+            self.training.store.wait()  # what is evaluated is on disk before its evaluation is
+            atomic.write_json(path, found)
         trained: Returns = json.loads(path.read_text(encoding="utf-8"))
         return compared(untrained, trained, config.seed)
 
@@ -236,7 +241,6 @@ class Driver:
     def _listen(self, state: State, rows: Sequence[Mapping[str, Any]]) -> None:
         """Tell the mirror, and the terminal what is new."""
         self._mirror.send(state, rows)
-        self.run.store.labels["wandb"] = state.wandb
         chosen = due(rows, self.session.config.logging_steps)
         first = self._told if self._told >= 0 else len(chosen) - (len(rows) == 1)  # a resumed run has told the others
         for row in chosen[first:]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -17,9 +18,11 @@ from ratchet.core.ledger import Ledger
 from ratchet.core.loop import Outcome
 from ratchet.core.rundir import RunDirectory
 from ratchet.loops.team import update as learning
+from ratchet.loops.team.behind import StoreBehind
 from ratchet.loops.team.buffer import Group, Share, group_of
 from ratchet.loops.team.evaluation import by_item, estimate, evaluate
-from ratchet.loops.team.likelihood import Spoken, divergences, score
+from ratchet.loops.team.likelihood import Scored, Spoken, divergences, score
+from ratchet.loops.team.memory import within_memory
 from ratchet.loops.team.parameters import TeamConfig
 from ratchet.loops.team.rollout import Node, rollout, texts_of, training_plan
 from ratchet.loops.team.state import UPDATES_FILE, State, state_from
@@ -48,6 +51,7 @@ class Training:
 
     def __init__(self, setup: Setup, run: RunDirectory) -> None:
         self.setup, self.config, self.team, self.run = setup, setup.config, setup.team, run
+        self.store = StoreBehind(run.store, self._name_checkpoint)
         self.updates = Ledger(run.path / UPDATES_FILE)
         self._live = 0
         self._wish = False
@@ -66,6 +70,7 @@ class Training:
         state = replace(state, wandb=state.wandb or self.setup.wandb)
         if seq:
             self.settle(seq, state)
+        self.store.labels["wandb"] = state.wandb
         begun = perf_counter()
         after, row = self._segment(state) if state.evaluated_untrained else self._untrained(state)
         after = replace(after, seconds=state.seconds + perf_counter() - begun)
@@ -73,10 +78,9 @@ class Training:
         return Outcome(after.public(), row, self._blobs(after) if after.trained else {})
 
     def settle(self, seq: int, state: State) -> None:
-        """After checkpoint `seq` of `state` was committed, maybe by another process: the live agents stand at it, it
-        is named by its epoch, and its rows are told."""
+        """After checkpoint `seq` of `state` was handed to the store, maybe by another process: the live agents stand at
+        it and its rows are told."""
         self._match(seq, state)
-        self._name_checkpoint(seq, state)
         self.setup.listen(state, self.rows(state))
 
     def rows(self, state: State) -> list[dict[str, Any]]:
@@ -117,7 +121,7 @@ class Training:
         if state.position == len(items):
             state = self._learn(state, state.buffer) if state.buffer else state
             if self.config.compact_moments:
-                self.team.round_moments()
+                self.team.round_moments(keep=self._due(state.epoch + 1))
             return replace(state, epoch=state.epoch + 1, position=0)
         state = self._look(state)
         chosen = range(state.position, min(state.position + self._together(state), len(items)))
@@ -157,30 +161,36 @@ class Training:
     def _taken_in(self, state: State, roots: Sequence[Node]) -> State:
         """The trees' nodes in the buffer, counted; texts of the first items kept."""
         env_step, groups, samples = state.env_step, list[Group](), list(state.samples)
+        at_once = state.micro_batch_tokens
         for root in roots:
             for node in root.walk():
                 env_step += len(node.rewards)
                 node.env_step = env_step
-                groups.append(self._with_divergences(group_of(node)))
+                group, at_once = self._with_divergences(group_of(node), at_once)
+                groups.append(group)
             if root.place < self.config.kept_items:
                 samples += kept_texts(root, state.epoch + 1)
         tokens = state.tokens + sum(group.tokens for group in groups)
-        after = replace(state, env_step=env_step, tokens=tokens, samples=tuple(samples))
+        after = replace(
+            state, env_step=env_step, tokens=tokens, samples=tuple(samples), micro_batch_tokens=at_once
+        )  # fmt: skip
         return replace(after, position=state.position + len(roots)).with_groups(groups)
 
-    def _with_divergences(self, group: Group) -> Group:
-        """`group` with each completion's divergence from the untrained agent, where returns are to pay for it."""
+    def _with_divergences(self, group: Group, at_once: int) -> tuple[Group, int]:
+        """`group` with each completion's divergence from the untrained agent, where returns are to pay for it, and the
+        tokens of a pass that memory allowed, at most `at_once`."""
         if not self.team.references:
-            return group
+            return group, at_once
         shares: list[Share] = []
         for agent, share in enumerate(group.shares):
             spoken = [Spoken(share.prompt, ids) for ids in share.completions]
-            own, other = (
-                score(policy, spoken, self.config.micro_batch_tokens)
-                for policy in (self.team.policy(agent), self.team.references[self.team.speaker[agent]])
-            )
-            shares.append(replace(share, divergences=tuple(divergences(own, other))))
-        return replace(group, shares=tuple(shares))
+            sides = self.team.policy(agent), self.team.references[self.team.speaker[agent]]
+            scored: list[list[Scored]] = []
+            for policy in sides:
+                found, at_once = within_memory(partial(score, policy, spoken), at_once, "a divergence")
+                scored.append(found)
+            shares.append(replace(share, divergences=tuple(divergences(*scored))))
+        return replace(group, shares=tuple(shares)), at_once
 
     def _learn(self, state: State, groups: Sequence[Group]) -> State:
         """One update from `groups`, the first of the buffer, and its row."""
@@ -211,31 +221,32 @@ class Training:
 
     def _match(self, seq: int, state: State) -> None:
         """Make the live agents stand at `state`, which is checkpoint `seq`."""
-        if self._live != seq and state.trained:
+        if self._live == seq:
+            return
+        if state.trained:
             for policy in range(len(self.team.policies)):
-                blobs = [self.run.store.blob(name) for name in self.team.files(policy)]
-                self.team.load(policy, *blobs)
+                self.team.load(policy, *[self.store.blob(name) for name in self.team.files(policy)])
             gc.collect()
-        if self._live != seq:
-            self._live, self._resumed = seq, state.updates > 0
-            where = f"epoch {state.epoch}, item {state.position}, env step {state.env_step}"
-            self.setup.say(f"team: continues {self.run.path} at {where}")
+        self._name_checkpoint(seq, state.public())
+        self._live, self._resumed = seq, state.updates > 0
+        where = f"epoch {state.epoch}, item {state.position}, env step {state.env_step}"
+        self.setup.say(f"team: continues {self.run.path} at {where}")
 
     def _blobs(self, state: State) -> dict[str, Any]:
         compact = self.config.compact_moments and state.position == 0
         policies = range(len(self.team.policies))
         return {name: write for policy in policies for name, write in self.team.save(policy, compact=compact).items()}
 
-    def _name_checkpoint(self, seq: int, state: State) -> None:
+    def _name_checkpoint(self, seq: int, state: Mapping[str, Any]) -> None:
         """`checkpoint-EPOCH` beside the numbered folders leads to the one that was taken at that epoch's end."""
         for link in self.run.path.glob("checkpoint-*"):
             if link.is_symlink() and not link.exists():
                 link.unlink(missing_ok=True)
-        link = self.run.path / f"checkpoint-{state.epoch}"
-        if state.epoch and state.position == 0:
+        link = self.run.path / f"checkpoint-{state['epoch']}"
+        if state["epoch"] and state["position"] == 0:
             temp = self.run.path / f".{link.name}"
             temp.unlink(missing_ok=True)
-            temp.symlink_to(self.run.store.path(seq).relative_to(self.run.path))
+            temp.symlink_to(self.store.path(seq).relative_to(self.run.path))
             temp.replace(link)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch import Tensor
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import digest
 from ratchet.loops.team.codec import Codec
-from ratchet.loops.team.moments import first_rounded, second_coded, second_decoded
+from ratchet.loops.team.concurrency import at_once
+from ratchet.loops.team.moments import compact, decoded
 from ratchet.loops.team.parameters import TeamConfig
 from ratchet.loops.team.policy import CausalLM, Policy, load_state
 
@@ -56,6 +58,7 @@ class Team:
         if references:
             self.references = {place: references[id(model)] for place, model in enumerate(models)}
         self.optimizers = [self._optimizer(policy) for policy in self.policies]
+        self._compact: dict[int, dict[str, Tensor]] = {}
 
     @property
     def agents(self) -> int:
@@ -97,12 +100,13 @@ class Team:
                 found[f"{name}.{key}"] = tensor
         return found
 
-    def round_moments(self) -> None:
-        """At an epoch's end: every moment becomes what three bytes of a checkpoint can hold (moments.py)."""
-        for optimizer in self.optimizers:
-            for state in optimizer.state.values():
-                state["exp_avg"].copy_(first_rounded(state["exp_avg"]))
-                state["exp_avg_sq"].copy_(second_decoded(second_coded(state["exp_avg_sq"])))
+    def round_moments(self, *, keep: bool = False) -> None:
+        """At an epoch's end: every moment becomes what three bytes of a checkpoint can hold (moments.py). `keep`: the
+        bytes too, for the `save` that comes next."""
+        self._compact = {}
+        each = at_once([partial(self._compacted, policy) for policy in range(len(self.policies))])
+        if keep:
+            self._compact = dict(enumerate(each))
 
     @staticmethod
     def files(policy: int) -> tuple[str, str]:
@@ -118,12 +122,19 @@ class Team:
         }
 
     def _stored(self, policy: int, compact: bool) -> dict[str, Tensor]:
-        coders = {"exp_avg": first_rounded, "exp_avg_sq": second_coded} if compact else {}
-        moments = self.moments(policy)
-        return {
-            name: coders[key](tensor) if (key := name.rpartition(".")[2]) in coders else tensor
-            for name, tensor in moments.items()
-        }
+        if not compact:
+            return self.moments(policy)
+        kept = self._compact.pop(policy, None)  # once: they take memory that the next update wants
+        return self.moments(policy) | (self._compacted(policy) if kept is None else kept)
+
+    def _compacted(self, policy: int) -> dict[str, Tensor]:
+        """Both moments of each weight in three bytes, to which they are rounded."""
+        moments, found = self.moments(policy), dict[str, Tensor]()
+        for name in self.policies[policy].trainable():
+            names = [f"{name}.{key}" for key in MOMENTS]
+            if names[0] in moments:
+                found |= zip(names, compact(*(moments[each] for each in names)), strict=True)
+        return found
 
     def load(self, policy: int, model: Path, optimizer: Path) -> None:
         """Put back what `save` wrote, exactly. Raises InputError when it is another model's."""
@@ -133,7 +144,7 @@ class Team:
         for name, parameter in self.policies[policy].trainable().items():
             if f"{name}.step" in flat:
                 mean, squares = (flat[f"{name}.{key}"] for key in MOMENTS)
-                squares = second_decoded(squares) if squares.dtype == torch.uint8 else squares
+                squares = decoded(squares) if squares.dtype == torch.uint8 else squares
                 kept = {"exp_avg": mean.to(parameter.dtype), "exp_avg_sq": squares.to(parameter.dtype)}
                 states[parameter] = {
                     "step": flat[f"{name}.step"].to(parameter.device),

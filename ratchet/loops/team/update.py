@@ -7,9 +7,9 @@ minibatch, the mean over its groups. Knows agents and groups; refuses to know wh
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +18,9 @@ from ratchet.core.errors import InputError
 from ratchet.core.seeds import Permutation, derive
 from ratchet.loops.team.buffer import Group, Share
 from ratchet.loops.team.likelihood import Scored, Spoken, backward
-from ratchet.loops.team.memory import is_out_of_memory
+from ratchet.loops.team.memory import within_memory
 from ratchet.loops.team.returns import advantages, deviation
 from ratchet.loops.team.team import Team
-
-LEAST_MICRO_BATCH = 32
-"""Tokens. Below this, memory does not suffice for one sequence and smaller batches are no help."""
 
 
 @dataclass
@@ -116,19 +113,13 @@ def _spread(team: Team, share: Share) -> float:
 
 def _accumulate(team: Team, policy: int, spoken: dict[int, list[Spoken]], done: Updated) -> dict[int, list[Scored]]:
     """The minibatch's gradient, with smaller micro-batches for good where memory does not suffice."""
-    while True:
-        try:
-            return {
-                agent: backward(team.policies[policy], sequences, done.micro_batch_tokens)
-                for agent, sequences in spoken.items()
-            }
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or done.micro_batch_tokens <= LEAST_MICRO_BATCH:
-                raise
-        team.optimizers[policy].zero_grad(set_to_none=True)
-        done.micro_batch_tokens //= 2
-        print(f"team: out of memory in an update; from now on micro-batches of {done.micro_batch_tokens} tokens",
-              file=sys.stderr, flush=True)  # fmt: skip
+
+    def gradient(tokens: int) -> dict[int, list[Scored]]:
+        return {agent: backward(team.policies[policy], said, tokens) for agent, said in spoken.items()}
+
+    undo = partial(team.optimizers[policy].zero_grad, set_to_none=True)
+    scored, done.micro_batch_tokens = within_memory(gradient, done.micro_batch_tokens, "an update", undo)
+    return scored
 
 
 def _gradient_norm(team: Team, policy: int, agents: list[int], env_step: int) -> float:

@@ -160,6 +160,22 @@ def test_backward_reads_a_prompt_once_for_all_its_completions(monkeypatch: pytes
     assert seen == [(1, 5), (8, 2)], "the last token of a completion is predicted, never read"
 
 
+def test_logits_are_made_for_completion_tokens_alone_never_for_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = toy_team.model()
+    policy, learnt, written, plain = CausalLM(model), list[int](), list[int](), head._chunk  # pyright: ignore[reportPrivateUsage]
+
+    def watched(hidden: Tensor, *arguments: Any) -> Any:
+        learnt.append(hidden.size(0))
+        return plain(hidden, *arguments)
+
+    monkeypatch.setattr(head, "_chunk", watched)
+    backward(policy, [Spoken(tuple(range(1, 60)), (6, 7, n), 1.0) for n in range(4)], 4096)
+    assert learnt == [4 * 3]
+    model.lm_head.register_forward_hook(lambda module, given, logits: written.append(logits[..., 0].numel()))
+    policy.begin([list(range(1, 60)), [5, 6]], 3)
+    assert written == [2], "the last position of each prompt"
+
+
 def test_divergences_are_zero_for_one_model_and_the_k3_estimate_for_two() -> None:
     spoken = sequences(4)
     one, other = (score(CausalLM(toy_team.model(seed, dtype=torch.float64)), spoken, 4096) for seed in (0, 1))

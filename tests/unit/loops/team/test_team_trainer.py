@@ -120,21 +120,24 @@ def test_trainer_older_checkpoint_is_refused(tmp_path: Path) -> None:
 
 def test_trainer_checkpoint_on_demand_lies_inside_an_epoch(tmp_path: Path) -> None:
     made: list[TeamTrainer] = []
-    seen: list[tuple[int, int]] = []
 
     def reward(first: Sequence[str], second: Sequence[str]) -> list[float]:
-        (trainer_,) = made
-        if trainer_.path is not None:
-            newest = max((trainer_.path / "checkpoints").glob("0*"), default=None)
-            if newest:
-                found = read_checkpoint_metadata(newest)
-                seen.append((found["epoch"], found["position"]))
-            trainer_.save_checkpoint()
+        made[0].save_checkpoint()
         return length_ratio(first, second)
 
-    made.append(trainer(tmp_path, reward=reward, config={"eval_interval": 0}))
+    made.append(trainer(tmp_path, reward=reward, config={"eval_interval": 0, "keep_last": 9}))
     made[0].train()
-    assert (0, 2) in seen
+    assert made[0].path is not None
+    taken = [read_checkpoint_metadata(path) for path in sorted((made[0].path / "checkpoints").iterdir())]
+    assert [(each["epoch"], each["position"]) for each in taken] == [
+        (0, 0),
+        (0, 2),
+        (0, 3),
+        (1, 0),
+        (1, 2),
+        (1, 3),
+        (2, 0),
+    ]
     with pytest.raises(InputError, match="nothing is training"):
         made[0].save_checkpoint()
 
