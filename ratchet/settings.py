@@ -92,11 +92,16 @@ class Settings(BaseSettings):
     stages_in: Literal["process", "container"] = Field(
         "process", description="where the stages prepare, tokenizer, pack, train, plot run: same command, same bytes"
     )
-    executor: Literal["threads", "prefect"] = Field(
-        "threads", description="who runs a session's experiments: threads here, or a Prefect deployment by its name"
+    executor: Literal["threads", "prefect", "pool"] = Field(
+        "threads",
+        description="who runs a session's experiments: threads here, or a Prefect deployment by its name, "
+        "whose workers share the folder of the runs (prefect) or the DVC remote alone (pool)",
     )
     experiment_deployment: str = Field(
-        "experiment/experiment", description="the deployment that executor=prefect calls, as FLOW/NAME"
+        "experiment/experiment", description="the deployment that executor=prefect or pool calls, as FLOW/NAME"
+    )
+    experiment_lost_s: float = Field(
+        120.0, gt=0, description="seconds without a sign of life after which an experiment elsewhere is called anew"
     )
     image: str | None = Field(None, description="image of the containers; null = what containers/build.py has built")
     download_backoff_s: float = Field(1.0, ge=0, description="first wait between two tries, s; doubles, at most 60 s")

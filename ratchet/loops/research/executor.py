@@ -1,11 +1,10 @@
-"""Who runs experiments: threads of this process, or a Prefect deployment called by its name. A setting chooses.
+"""Who runs experiments: threads of this process, each of which may wait for a machine elsewhere (pool.py).
 
 Knows jobs that travel as JSON and results that come back as JSON; refuses to know what a job does. Imports no flow.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -13,8 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-
-from ratchet.core.errors import InfrastructureError
 
 POLL_S = 0.1
 
@@ -153,49 +150,6 @@ class Threads:
         """See Executor."""
         self.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def through_deployment(name: str) -> Laboratory:
-    """A laboratory that calls the Prefect deployment `name` and waits: the experiment runs where its work pool is.
-
-    Job and result travel through the experiment's folder, which the workers share.
-    """
-
-    def call(job: Experiment, worker: Worker) -> Result:
-        asyncio.run(_call(name, {"job": job.as_json()}, worker.stopping))
-        kept = kept_result(job)
-        if kept is None:
-            what = f"ended well, but left no result in {job.folder}"
-            raise InfrastructureError(f"deployment {name}", what, "let its workers share the folder of the runs")
-        return kept
-
-    return call
-
-
-async def _call(name: str, parameters: dict[str, Any], stopping: threading.Event) -> None:
-    """One run of a deployment, to its end. Raises InfrastructureError when it does not complete, or StoppedError."""
-    from prefect.client.orchestration import get_client
-    from prefect.deployments import run_deployment
-    from prefect.exceptions import PrefectException
-    from prefect.states import Cancelling
-
-    try:
-        run: Any = await run_deployment(name, parameters=parameters, timeout=0, as_subflow=False)  # pyright: ignore[reportGeneralTypeIssues]
-        asked = False
-        async with get_client() as client:
-            while not (run.state and run.state.is_final()):
-                if stopping.is_set() and not asked:
-                    await client.set_flow_run_state(run.id, Cancelling())
-                    asked = True
-                await asyncio.sleep(POLL_S)
-                run = await client.read_flow_run(run.id)
-    except (PrefectException, OSError, RuntimeError) as error:
-        said = str(error).partition("\n")[0] or type(error).__name__
-        raise InfrastructureError(f"deployment {name}", said, "serve it, or set RATCHET_EXECUTOR=threads") from error
-    if stopping.is_set():
-        raise StoppedError
-    if not run.state.is_completed():
-        raise InfrastructureError(f"deployment {name}", f"ended {run.state.name}: {run.state.message}", "see its log")
 
 
 def result_file(job: Experiment) -> Path:

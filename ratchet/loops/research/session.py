@@ -27,16 +27,17 @@ from ratchet.loops.research import events as told
 from ratchet.loops.research import guard
 from ratchet.loops.research.compare import compare
 from ratchet.loops.research.events import Events, Everyone
+from ratchet.loops.research.exchange import SharedFolder, ThroughRemote
 from ratchet.loops.research.executor import (
     Executor,
     Experiment,
     Laboratory,
     StoppedError,
     Threads,
-    through_deployment,
 )
 from ratchet.loops.research.experiment import Workbench, kept, patient
 from ratchet.loops.research.parameters import IterateParams
+from ratchet.loops.research.pool import through_deployment
 from ratchet.loops.research.program import read_program
 from ratchet.loops.research.proposers import make
 from ratchet.loops.research.proposers.search import Search, space_of
@@ -151,9 +152,11 @@ def iterate_and_publish(
             Interruption("iterate: {name}: what is under way is saved; once more to stop at once")
         )
         events = Everyone(*parts.listeners)
-        bench = Workbench(sandbox, devices(device, request.params.parallel), events, warm=run.path.resolve() / "warm")
+        places = devices(device, request.params.parallel)
+        bench = Workbench(sandbox, places, events, warm=run.path.resolve() / "warm")
         stack.callback(bench.close)
-        executor = _executor(request.params, settings, parts.laboratory or patient(bench), bool(parts.laboratory))
+        laboratory = parts.laboratory or patient(bench)
+        executor = _executor(request, settings, laboratory, bool(parts.laboratory), places[0])
         stack.callback(executor.close)
         proposer = parts.proposer or make(request.params.proposer, request.params, sandbox)
         proposing = Proposing(proposer, run.path.resolve() / "proposals", setting.branch, setting.arena, program,
@@ -222,11 +225,14 @@ def _branch(request: Request, run: RunDirectory, repository: Repository) -> Bran
     return branch
 
 
-def _executor(params: IterateParams, settings: Settings, laboratory: Laboratory, given: bool) -> Executor:
-    """Who runs the experiments: `laboratory` here, or a deployment when the settings say so and none was `given`."""
-    if settings.executor == "prefect" and not given:
-        laboratory = through_deployment(settings.experiment_deployment)
-    return Threads(kept(laboratory), params.parallel)
+def _executor(request: Request, settings: Settings, laboratory: Laboratory, given: bool, device: Device) -> Executor:
+    """Who runs the experiments: `laboratory` here, or a deployment when the settings say so and none was `given`.
+    `device`: what each would be trained on here."""
+    if settings.executor != "threads" and not given:
+        shares = settings.executor == "prefect"
+        carrier = SharedFolder() if shares else ThroughRemote(request.project, device)
+        laboratory = through_deployment(settings.experiment_deployment, carrier, settings.experiment_lost_s)
+    return Threads(kept(laboratory), request.params.parallel)
 
 
 def devices(device: Device, workers: int) -> tuple[Device, ...]:

@@ -1,0 +1,74 @@
+"""What travels to a machine that shares nothing with the session, and what such a machine refuses to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ratchet.core.errors import InputError
+from ratchet.loops.research.exchange import ThroughRemote, arrived, bring
+from ratchet.loops.research.executor import Experiment
+from ratchet.train.device import Device
+
+HERE = Device("cpu", 0, "a processor", "AVX2", 1)
+
+
+def job_in(project: Path) -> Experiment:
+    for name in ("rows", "tokenizer", "split"):
+        (project / name).mkdir(parents=True, exist_ok=True)
+        (project / name / "content").write_text(name)
+    train = {"horizon": {"unit": "steps", "value": 4}, "dtype": "float32"}
+    return Experiment(
+        key="k", number=1, what="a test", folder=project / "runs/k", source="", train=train, rows=project / "rows",
+        tokenizer=project / "tokenizer", split=project / "split", judged_rows=None, batch_rows=1, judge_limit_s=1.0,
+        seconds=1.0, memory_mb=1, processes=1, session="s",
+    )  # fmt: skip
+
+
+def test_job_arrives_in_another_checkout_with_the_paths_of_that_one(tmp_path: Path) -> None:
+    asked = job_in(tmp_path / "here")
+    there = tmp_path / "there"
+    job_in(there)
+    (there / "runs/experiments/s/k/trained").mkdir(parents=True)
+    (there / "runs/experiments/s/k/trained/metrics.json").write_text("{}")
+    told = ThroughRemote(tmp_path / "here", HERE).parameters(asked)
+    assert str(tmp_path) not in str(told)
+    got = arrived(told["job"], told["away"], HERE, there, there / "runs")
+    assert got == replace(
+        asked, folder=there / "runs/experiments/s/k", rows=there / "rows", tokenizer=there / "tokenizer",
+        split=there / "split",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (replace(HERE, threads=2), r"device\.threads 1 → 2"),
+        (replace(HERE, capability="AVX512"), r"device\.capability 'AVX2' → 'AVX512'"),
+        (replace(HERE, ranks=2), r"device\.ranks '\(absent\)' → 2"),
+    ],
+)
+def test_machine_that_would_give_other_bytes_refuses(tmp_path: Path, other: Device, named: str) -> None:
+    told = ThroughRemote(tmp_path, HERE).parameters(job_in(tmp_path))
+    with pytest.raises(InputError, match=named):
+        arrived(told["job"], told["away"], other, tmp_path, tmp_path / "runs")
+
+
+def test_code_of_another_version_is_refused(tmp_path: Path) -> None:
+    told = ThroughRemote(tmp_path, HERE).parameters(job_in(tmp_path))
+    with pytest.raises(InputError, match="code 'older'"):
+        arrived(told["job"], {**told["away"], "code": "older"}, HERE, tmp_path, tmp_path / "runs")
+
+
+def test_data_that_is_not_the_sessions_is_refused(tmp_path: Path) -> None:
+    told = ThroughRemote(tmp_path, HERE).parameters(job_in(tmp_path))
+    (tmp_path / "rows/content").write_text("other rows")
+    with pytest.raises(InputError, match="rows: is not the session's data"):
+        bring(tmp_path, tmp_path / "runs", told["away"]["data"])
+
+
+def test_data_outside_the_project_cannot_travel(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not below"):
+        ThroughRemote(tmp_path / "project", HERE).parameters(job_in(tmp_path / "elsewhere"))
