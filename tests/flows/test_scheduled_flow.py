@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import psutil
@@ -123,6 +124,10 @@ def test_every_deployment_is_on_the_server_with_its_schedule_and_never_runs_twic
         assert each["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
         described = each["parameter_openapi_schema"]["properties"]
         assert all(one["description"] for one in described.values())
+        with pytest.raises(HTTPError) as refused:
+            ask(deployed, f"deployments/{each['id']}/create_flow_run", {"parameters": {"dirty": "sometimes"}})
+        assert refused.value.code == 409
+        assert b"'sometimes' is not one of ['refuse', 'mark']" in refused.value.read()
 
 
 def test_run_that_died_with_its_worker_is_gone_on_with_by_the_next_and_kept_on_the_branch(deployed: Toy) -> None:
