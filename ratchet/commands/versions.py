@@ -44,8 +44,8 @@ SHORTEST_COMMIT = 7
 @dataclass(frozen=True)
 class Version:
     """`params`, `metrics`: dotted names and plain values. `courses`: of each loop that left one, x and y, as
-    ratchet.commands.courses names them. `documents`: document, bytes, nats. `intervals`: of a metric that its file gives
-    none for, under the metric's name with PAIR behind it."""
+    ratchet.commands.courses names them. `documents`: document, bytes, nats. `intervals`: of a metric whose file has
+    none, under the metric's name with PAIR behind it."""
 
     name: str
     what: str
