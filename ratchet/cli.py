@@ -195,7 +195,8 @@ def alerts(profile: Profile = None, override: Override = None, as_json: Json = F
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A revision, an experiment, a run, a folder, or `.`.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Likewise; measured against A.")],
-    png: Annotated[Path | None, typer.Option(metavar="OUT", help="Draw both curves there.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="OUT", help="Draw both losses there.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="All of it as one page, in that file.")] = None,
     as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="For a pull request: what differs.")] = False,
 ) -> None:
@@ -204,10 +205,11 @@ def compare(
     ratchet compare main .                    what the working tree changes
     ratchet compare 3f2c9a7d 9b01e2aa         two experiments of a session
     ratchet compare train/9c0ffee1 train/51   two runs
+    ratchet compare v1.0 . --html FILE        as a page for the browser
     """
     from ratchet.commands import compare as comparing
 
-    comparing.run(first, second, png=png, as_json=as_json, as_markdown=as_markdown)
+    comparing.run(first, second, png=png, html=html, as_json=as_json, as_markdown=as_markdown)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.loops.skill import publish, session
+from ratchet.loops.skill.mirror import SkillMirror
 from ratchet.loops.skill.parameters import SkillParams, echo
 from ratchet.loops.skill.preflight import examine_request
 from ratchet.report import training_dashboard
@@ -52,13 +53,13 @@ def run(params: SkillParams, inputs: Inputs, outputs: Outputs) -> None:
     picture = training_dashboard.draw(
         table,
         baseline=published.rows[0]["record"]["gate_score"],
-        alerts=published.summary["alerts"],
+        alerts=[alert.sentence for alert in published.found],
         title=publish.sentence(published, params),
     )
     publish.write(published, outputs.skill, {training_dashboard.FILE: picture})
     atomic.write_json(outputs.metrics, published.metrics)
-    for alert in published.summary["alerts"]:
-        print(f"skill: ALERT: {alert}")
+    for alert in published.found:
+        print(f"skill: {alert.line}")
     print(publish.sentence(published, params))
 
 
@@ -66,27 +67,36 @@ def train(request: session.Request) -> publish.Published:
     """Train, test when the horizon is reached, and gather the results. Raises SystemExit after a stop."""
     here = settings()
     with session.open_session(request, here) as opened:
-        say = Log(opened.path / "skill.log")
+        mirror = SkillMirror(here, opened)
+        say = Log(opened.path / "skill.log", mirror)
         who = session.players(request.params, opened.path, here)
-        ending = session.train(request, who, opened, say)
+        try:
+            ending = session.train(request, who, opened, say)
+        except BaseException:
+            mirror.close(exit_code=1)
+            raise
         if ending.asked or ending.state.step == 0:
+            mirror.close(exit_code=130)
             ways = f"continue with `ratchet run` or `ratchet resume {opened.path}`"
             print(f"skill: {ending.why}; {ways}", file=sys.stderr)
             raise SystemExit(130 if ending.asked else 2)
         tested = session.look_at_test(request, who, ending.state.best.text) if ending.finished else None
-        return publish.gather(request, opened, ending, tested, paid(who))
+        published = publish.gather(request, opened, ending, tested, paid(who))
+        mirror.close(published.found)
+    return published
 
 
 class Log:
-    """Says a line on the terminal and keeps it in the run's own log."""
+    """Says a line on the terminal, keeps it in the run's own log, and lets W&B see the steps before it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, mirror: SkillMirror) -> None:
+        self._path, self._mirror = path, mirror
 
     def __call__(self, line: str) -> None:
         print(line, flush=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+        self._mirror.send()
 
 
 def paid(who: session.Players) -> dict[str, Any]:

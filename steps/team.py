@@ -44,12 +44,12 @@ def run(params: TeamParams, _inputs: Inputs, outputs: Outputs) -> None:
         if ending.exit_code:
             session.say_stopped(ending, opened)
             raise SystemExit(ending.exit_code)
-        published = publish.gather(made, ending, opened.path)
+        published = publish.gather(made, ending)
         publish.write(published, outputs.team, made.team if params.publish_agents else None)
     atomic.write_json(outputs.timing, published.timing)
     atomic.write_json(outputs.metrics, published.metrics)
-    for alert in published.summary["alerts"]:
-        print(f"team: ALERT: {alert}")
+    for alert in published.found:
+        print(f"team: {alert.line}")
     print(publish.sentence(published, params))
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ratchet.settings import settings
 from ratchet.stage import Needs, Stage
+from ratchet.tables import history, timing, training_findings
 from ratchet.train.device import used_machine
 from ratchet.train.launch import LOOP, Published, Request, train_and_publish
 from ratchet.train.parameters import TrainParams
@@ -41,6 +42,9 @@ def run(params: TrainParams, inputs: Inputs, outputs: Outputs) -> None:
     request = Request(params, inputs.rows, inputs.tokenizer, inputs.arena)
     published = Published(outputs.model, outputs.history, outputs.timing, outputs.metrics)
     train_and_publish(request, published, settings())
+    steps = timing.read_steps(outputs.timing / "steps.tsv")
+    for alert in training_findings.in_training(history.read(outputs.history), steps):
+        print(f"train: {alert.line}")
 
 
 def needs(_params: TrainParams) -> Needs:

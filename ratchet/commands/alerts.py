@@ -13,18 +13,21 @@ from typing import Any, NamedTuple
 
 from ratchet.commands.project import enter_project, find_copy, print_json, print_table, say_next
 from ratchet.core.errors import InputError
-from ratchet.tables import findings, history, metrics, results, timing
+from ratchet.tables import findings, history, metrics, research_findings, results, timing, training_findings
 from ratchet.tables.findings import Found, Severity
+from ratchet.tables.team_findings import in_team_timing
 
 HISTORY, STEPS = Path("data/train/history.tsv"), Path("data/train/timing/steps.tsv")
+TRAIN, EVALUATE = Path("metrics/train.json"), Path("metrics/evaluate.json")
 RESULTS, ITERATE = Path("data/iterate/results.tsv"), Path("metrics/iterate.json")
 SUMMARIES = {"skill": Path("data/skill/summary.json"), "team": Path("data/team/summary.json")}
 """What both loops publish: their stages have looked at their own histories."""
-WHERE = {"train": HISTORY, "iterate": RESULTS, **SUMMARIES}
+TEAM_TIMING = Path("data/team-timing.json")
+WHERE = {"train": HISTORY, "evaluate": EVALUATE, "iterate": RESULTS, **SUMMARIES}
 
 
 class Alert(NamedTuple):
-    """One line. `evidence` and `do` are empty where `what` says all of it."""
+    """One line."""
 
     stage: str
     severity: str
@@ -45,7 +48,7 @@ def alerts(*, profile: str | None, overrides: Sequence[str], as_json: bool) -> N
         print_json({"looked_at": looked, "alerts": [alert._asdict() for alert in found]})
         return
     if found:
-        print_table(("stage", "", "what"), [(alert.stage, _sign(alert), _said(alert)) for alert in found])
+        print_table(("stage", "", "what"), [(alert.stage, _sign(alert), _found(alert).sentence) for alert in found])
     else:
         print("no alerts")
     print(f"looked at: {', '.join(looked)}")
@@ -65,12 +68,17 @@ def found_in(root: Path) -> list[Alert]:
 def _of(stage: str, root: Path) -> Iterator[Alert]:
     if stage == "train":
         steps = timing.read_steps(root / STEPS) if (root / STEPS).is_file() else None
-        yield from _alerts(stage, findings.in_training(history.read(root / HISTORY), steps))
+        yield from _alerts(stage, training_findings.in_training(history.read(root / HISTORY), steps))
+    elif stage == "evaluate":
+        read = (metrics.read(root / path) for path in (EVALUATE, TRAIN))
+        yield from _alerts(stage, training_findings.in_evaluation(*read))
     elif stage == "iterate":
-        yield from _alerts(stage, findings.in_research(results.read(root / RESULTS), metrics.read(root / ITERATE)))
+        rows, told = results.read(root / RESULTS), metrics.read(root / ITERATE)
+        yield from _alerts(stage, research_findings.in_research(rows, told))
     else:
-        for sentence in _sentences(root / SUMMARIES[stage]):
-            yield Alert(stage, Severity.WARNING, sentence, "", "")
+        yield from _alerts(stage, _summarised(root / SUMMARIES[stage]))
+        if stage == "team" and (root / TEAM_TIMING).is_file():
+            yield from _alerts(stage, in_team_timing(json.loads((root / TEAM_TIMING).read_text(encoding="utf-8"))))
 
 
 def _alerts(stage: str, found: Sequence[Found]) -> Iterator[Alert]:
@@ -78,22 +86,20 @@ def _alerts(stage: str, found: Sequence[Found]) -> Iterator[Alert]:
         yield Alert(stage, each.severity, each.what, each.evidence, each.do)
 
 
-def _sentences(path: Path) -> list[str]:
+def _summarised(path: Path) -> list[Found]:
+    """What a stage found in its own history. Raises InputError when its summary is none."""
+    do = f"run `dvc repro --force {path.parent.name}` to write it anew"
     try:
         told: Any = json.loads(path.read_text(encoding="utf-8"))
-        return [str(sentence) for sentence in told.get("alerts", ())]
-    except (ValueError, AttributeError, TypeError) as error:
-        stage = path.parent.name
-        raise InputError(
-            path, f"is no summary ({error})", f"run `dvc repro --force {stage}` to write it anew"
-        ) from None
+        alerts = told.get("alerts", ())
+    except (ValueError, AttributeError) as error:
+        raise InputError(path, f"is no summary ({error})", do) from None
+    return findings.read(alerts, path, do)
 
 
 def _sign(alert: Alert) -> str:
     return "!!" if alert.severity == Severity.WARNING else "note"
 
 
-def _said(alert: Alert) -> str:
-    return "; ".join(
-        part for part in (f"{alert.what}: {alert.evidence}" if alert.evidence else alert.what, alert.do) if part
-    )
+def _found(alert: Alert) -> Found:
+    return Found(Severity(alert.severity), alert.what, alert.evidence, alert.do)

@@ -9,19 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from ratchet.commands import compare_markdown, versions
+from ratchet.commands import compare_markdown, courses, versions
 from ratchet.commands.project import enter_project, print_json, print_table, say_next
 from ratchet.commands.versions import ARENA, Version
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.loops.research.compare import Gain
 from ratchet.loops.research.compare import compare as paired
-from ratchet.report import overlay
+from ratchet.report import comparison, overlay
+from ratchet.tables.intervals import Figure, figures
 
 CURVE_POINTS = 10
 SEED = 0
 """Of the bootstrap: asked twice, it answers the same."""
 ABSENT = "-"
+LOSS = "train"
+"""The course that is shown as numbers and as a picture."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +32,34 @@ class Comparison:
     """`params`, `metrics`: name, A's value, B's; parameters only where they differ. `gain`: bits per byte that B saves.
 
     `curves`: step, A's loss, B's, at shared steps. `diff`: of the arena, unified. `without`: what was not compared.
+    `figures`: the metrics again, each with its 95 % interval where it has one.
     """
 
     params: list[tuple[str, Any, Any]]
     metrics: list[tuple[str, Any, Any]]
+    figures: list[tuple[str, Figure, Figure]]
     gain: Gain | None
     curves: list[tuple[int, float, float]]
     diff: list[str]
     without: list[str]
 
 
-def run(first: str, second: str, *, png: Path | None, as_json: bool, as_markdown: bool = False) -> None:
-    """Print the comparison of two versions; with `png` also draw their curves. Raises InputError."""
+def run(
+    first: str, second: str, *, png: Path | None, html: Path | None, as_json: bool, as_markdown: bool = False
+) -> None:
+    """Print the comparison of two versions; with `png` also draw their losses, with `html` write all of it as a page.
+
+    Raises InputError.
+    """
     project = enter_project()
     a, b = versions.read(first, project), versions.read(second, project)
     found = compare(a, b)
     if png is not None:
-        if a.history is None or b.history is None:
+        if LOSS not in a.courses or LOSS not in b.courses:
             raise InputError(png, "has nothing to show: one of the two has no curve", "leave --png out")
-        atomic.write_bytes(png, overlay.draw({a.name: a.history, b.name: b.history}))
+        atomic.write_bytes(png, overlay.draw({side.name: side.courses[LOSS] for side in (a, b)}))
+    if html is not None:
+        atomic.write_text(html, page(a, b, found))
     if as_json:
         print_json(as_plain(a, b, found))
         return
@@ -55,10 +67,27 @@ def run(first: str, second: str, *, png: Path | None, as_json: bool, as_markdown
         print(compare_markdown.page(a, b, found), end="")
         return
     show(a, b, found)
-    if png is not None:
-        print(f"picture: {png}")
-    else:
-        say_next(f"ratchet compare {first} {second} --png curves.png")
+    for what, path in (("picture", png), ("page", html)):
+        if path is not None:
+            print(f"{what}: {path}")
+    if html is None:
+        say_next(f"ratchet compare {first} {second} --html compare.html")
+
+
+def page(a: Version, b: Version, found: Comparison) -> str:
+    """The comparison as one page that needs nothing beside it."""
+    sides = (comparison.Side(a.name, a.what), comparison.Side(b.name, b.what))
+    drawn = [
+        comparison.Pair(kind.title, kind.x, kind.y, a.courses[loop], b.courses[loop], kind.stairs)
+        for loop, kind in courses.KINDS.items()
+        if loop in a.courses and loop in b.courses
+    ]
+    gain = None if found.gain is None else (found.gain.gain, found.gain.low, found.gain.high)
+    same_code = None if a.arena is None or b.arena is None else not found.diff
+    return comparison.build(
+        sides, gain=gain, params=found.params, figures=found.figures, curves=drawn, diff="\n".join(found.diff),
+        same_code=same_code, without=found.without,
+    )  # fmt: skip
 
 
 def compare(a: Version, b: Version) -> Comparison:
@@ -73,11 +102,18 @@ def compare(a: Version, b: Version) -> Comparison:
     return Comparison(
         params=[row for row in joined(a.params, b.params) if row[1] != row[2]],
         metrics=joined(a.metrics, b.metrics),
+        figures=both_figures(a, b),
         gain=gain,
         curves=shared_points(a, b),
         diff=diff(a, b),
         without=without,
     )
+
+
+def both_figures(a: Version, b: Version) -> list[tuple[str, Figure, Figure]]:
+    """Every metric of either with its interval, by name; a figure without a value where one has none."""
+    one, other, none = figures(a.metrics | a.intervals), figures(b.metrics | b.intervals), Figure(None)
+    return [(name, one.get(name, none), other.get(name, none)) for name in dict.fromkeys([*one, *other])]
 
 
 def joined(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -87,9 +123,9 @@ def joined(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any
 
 def shared_points(a: Version, b: Version) -> list[tuple[int, float, float]]:
     """Both losses, each the mean of the steps since the last point, at up to CURVE_POINTS steps that both have."""
-    if a.history is None or b.history is None:
+    if LOSS not in a.courses or LOSS not in b.courses:
         return []
-    one, other = (side.history.set_index("step")["loss"] for side in (a, b))  # pyright: ignore[reportOptionalMemberAccess]
+    one, other = (side.courses[LOSS].set_index("x")["y"] for side in (a, b))
     steps = np.sort(np.intersect1d(one.index, other.index))
     return (
         [
@@ -115,11 +151,13 @@ def show(a: Version, b: Version, found: Comparison) -> None:
     print(f"A  {a.name}: {a.what}\nB  {b.name}: {b.what}")
     if found.gain is not None:
         print(f"\n{sentence(found.gain)}")
-    for title, rows in (("parameters that differ", found.params), ("metrics", found.metrics)):
-        if rows:
-            print(f"\n{title}")
-            print_table(("", "A", "B", "B - A"), [(name, one, other, difference(one, other))
-                                                  for name, one, other in rows])  # fmt: skip
+    if found.params:
+        print("\nparameters that differ")
+        print_table(("", "A", "B", "B - A"), [(*row, difference(*row[1:])) for row in found.params])
+    if found.figures:
+        print("\nmetrics, with 95 % intervals where they have one")
+        print_table(("", "A", "B", "B - A"), [(name, _cell(one), _cell(other), difference(one.value, other.value))
+                                              for name, one, other in found.figures])  # fmt: skip
     if found.curves:
         print("\nmean training loss up to a step")
         print_table(("step", "A", "B", "B - A"), [(step, f"{one:.4f}", f"{other:.4f}", f"{other - one:+.4f}")
@@ -136,6 +174,10 @@ def sentence(gain: Gain) -> str:
     """The gain in words."""
     return (f"B saves {gain.gain:+.6f} bits per byte over A on the same documents "
             f"(95 % {gain.low:+.6f} to {gain.high:+.6f}, paired bootstrap)")  # fmt: skip
+
+
+def _cell(figure: Figure) -> str:
+    return ABSENT if figure.value is None else str(figure)
 
 
 def difference(one: Any, other: Any) -> str:

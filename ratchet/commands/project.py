@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 
@@ -90,14 +91,25 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table; the last column takes the room there is, and nothing is cut when the output is no terminal."""
+    """A table: folded into a terminal's width, and elsewhere one line a row, nothing cut, for grep and awk."""
     console = Console()
+    if not console.is_terminal:
+        print("\n".join(_lines(columns, rows)))
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column != columns[-1])
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    console.print(table, width=None if console.is_terminal else 200, markup=False, highlight=False)
+    console.print(table, markup=False, highlight=False)
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """The head and each row as one line, in columns two spaces apart."""
+    table = [[" ".join(str(cell).split()) for cell in row] for row in (columns, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        yield "  ".join(map(set_cell_size, row, widths)).rstrip()
 
 
 def duration(seconds: float) -> str:

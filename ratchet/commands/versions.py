@@ -4,7 +4,7 @@
     FOLDER             another one: a clone, or a copy below .ratchet/copies
     LOOP/FINGERPRINT   a run directory, as `ratchet runs ls` names it
     COMMIT of a row    an experiment of the session in data/iterate
-    REVISION           any commit, tag or branch of git, with the outputs that its dvc.lock names
+    REVISION           any commit, tag or branch of git, or experiment of DVC, with the outputs that its dvc.lock names
 
 What a version does not have is left empty and said in `missing`. Refuses to know what it is compared with.
 """
@@ -22,34 +22,38 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from ratchet.commands import runs
+from ratchet.commands import courses, runs
 from ratchet.commands.project import PIPELINE
 from ratchet.core import rundir
 from ratchet.core.errors import InputError
-from ratchet.core.ledger import Ledger
 from ratchet.loops.research.worktree import GitError, git_bytes
+from ratchet.report.series import bpb_interval
 from ratchet.settings import settings
 from ratchet.tables import results
+from ratchet.tables.intervals import PAIR
 
 ARENA = "arena/train.py"
 PARAMS = "params.yaml"
-HISTORY = "data/train/history.tsv"
 DOCUMENTS = "data/evaluate/documents.parquet"
 METRICS = tuple(f"metrics/{stage}.json" for stage in ("train", "evaluate", "iterate", "skill", "team"))
 ROWS = Path("data/iterate/results.tsv")
+BPB = "evaluate.val_bpb"
 SHORTEST_COMMIT = 7
 
 
 @dataclass(frozen=True)
 class Version:
-    """`params`, `metrics`: dotted names and plain values. `history`: step, loss. `documents`: document, bytes, nats."""
+    """`params`, `metrics`: dotted names and plain values. `courses`: of each loop that left one, x and y, as
+    ratchet.commands.courses names them. `documents`: document, bytes, nats. `intervals`: of a metric whose file has
+    none, under the metric's name with PAIR behind it."""
 
     name: str
     what: str
     params: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
-    history: pd.DataFrame | None = None
+    courses: Mapping[str, pd.DataFrame] = field(default_factory=dict[str, pd.DataFrame])
     documents: pd.DataFrame | None = None
+    intervals: dict[str, Any] = field(default_factory=dict[str, Any])
     arena: str | None = None
     missing: tuple[str, ...] = ()
 
@@ -80,14 +84,14 @@ def _run(name: str, project: Path) -> Version | None:
         return None
     run = runs.find_run(name, project / settings().runs)
     identity = rundir.read_identity(run.path)["identity"]
-    rows = [row for entry in Ledger(run.path / "ledger.jsonl").rows() for row in entry.get("rows", [])]
+    course = courses.of_run(run.loop, run.path)
     arena = run.path / "arena.py"
     return Version(
         f"{run.loop}/{run.fingerprint}",
         f"run, {run.state}: {run.why}",
         params=flat(identity.get("params", {}), prefix=run.loop),
-        metrics={"steps": run.steps},
-        history=pd.DataFrame(rows)[["step", "loss"]] if rows else None,
+        metrics={"steps": run.steps} | ({} if course.empty else {f"{run.loop}.last": float(course["y"].iloc[-1])}),
+        courses={} if course.empty else {run.loop: course},
         arena=arena.read_text(encoding="utf-8") if arena.is_file() else None,
         missing=("a run has no val_bpb: it is judged when its stage has published",),
     )
@@ -114,9 +118,8 @@ def _experiment(name: str, project: Path) -> Version | None:
 
 
 def _revision(name: str, project: Path) -> Version | None:
-    try:
-        commit = git_bytes(project, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
-    except GitError:
+    commit = _commit(name, project)
+    if not commit:
         return None
 
     def in_git(path: str) -> bytes:
@@ -126,6 +129,15 @@ def _revision(name: str, project: Path) -> Version | None:
         return text.encode()
 
     return _of_files(name, f"commit {commit[:10]}", in_git, lambda path: _tracked(project, commit, path))
+
+
+def _commit(name: str, project: Path) -> str:
+    """The commit that `name` is for git, or that an experiment of DVC's own of that name is; "" for neither."""
+    try:
+        return git_bytes(project, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
+    except GitError:
+        pattern = f"refs/exps/*/*/{name}"
+        return git_bytes(project, "for-each-ref", "--format=%(objectname)", pattern).decode().partition("\n")[0]
 
 
 def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Callable[[str], bytes]) -> Version:
@@ -141,7 +153,9 @@ def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Cal
 
     params, arena = found(PARAMS, content), found(ARENA, content)
     told = {path: found(path, content) for path in METRICS}
-    history, documents = found(HISTORY, output), found(DOCUMENTS, output)
+    documents = found(DOCUMENTS, output)
+    judged = None if documents is None else pd.read_parquet(io.BytesIO(documents))
+    files = {loop: found(path, output) for loop, path in courses.FILES.items()}
     return Version(
         name,
         what,
@@ -152,11 +166,19 @@ def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Cal
             if text is not None
             for key, value in flat(json.loads(text), prefix=Path(path).stem).items()
         },
-        history=pd.read_csv(io.BytesIO(history), sep="\t")[["step", "loss"]] if history else None,
-        documents=pd.read_parquet(io.BytesIO(documents)) if documents else None,
+        intervals=_interval(judged),
+        courses={loop: courses.published(loop, content) for loop, content in files.items() if content},
+        documents=judged,
         arena=arena.decode() if arena else None,
         missing=tuple(missing),
     )
+
+
+def _interval(judged: pd.DataFrame | None) -> dict[str, Any]:
+    """The 95 % interval of val_bpb over the documents that were judged, beside the metric's own name."""
+    if judged is None:
+        return {}
+    return {BPB + PAIR: bpb_interval(judged["nats"].to_numpy(float), judged["bytes"].to_numpy(float))}
 
 
 def _shown(project: Path, commit: str, path: str) -> str | None:
@@ -171,10 +193,11 @@ def _tracked(project: Path, commit: str, path: str) -> bytes:
     """An output as a commit's dvc.lock names it, from DVC's cache or remote. Raises FileNotFoundError."""
     import dvc.api
     from dvc.exceptions import DvcException
+    from dvc_data.index import DataIndexDirError
 
     try:
         return dvc.api.read(path, repo=str(project), rev=commit, mode="rb")  # pyright: ignore[reportReturnType]
-    except (DvcException, OSError) as error:
+    except (DvcException, DataIndexDirError, OSError) as error:  # the second: a folder whose list is nowhere
         raise FileNotFoundError(path) from error
 
 

@@ -5,7 +5,9 @@ Knows the order of the page; refuses to know where the facts come from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
+from html import escape
 
 from ratchet.report import data_section, sections
 from ratchet.report.facts import Facts
@@ -36,11 +38,18 @@ def build(facts: Facts, *, smoothing: float, documents: int, style: str, script:
         ("Provenance", "Which code, environment and machine made each part.", sections.provenance(facts)),
         ("Reproduce", "The commands that make this very result again.", sections.reproduce(facts)),
     ]
-    links = "".join(f'<li><a href="#{title.lower()}">{title}</a></li>' for title, _, _ in parts)
+    header = f'<header id="result"><h1>Result of one run</h1>{sections.result(facts)}</header>{sections.figures(facts)}'
+    foot = "Written by the stage <code>plot</code>. This page is complete: it loads nothing."
+    return shell(f"{facts.metrics['evaluate']['val_bpb']:.4f} bits per byte", header, parts, foot, style, script)
+
+
+def shell(title: str, header: str, parts: Sequence[tuple[str, str, str]], foot: str, style: str, script: str) -> str:
+    """A whole page: `parts` are the sections as title, what it is in a sentence, and its HTML."""
+    links = "".join(f'<li><a href="#{name.lower()}">{name}</a></li>' for name, _, _ in parts)
     body = "".join(
-        f'<section id="{title.lower()}" aria-labelledby="{title.lower()}-title">'
-        f'<h2 id="{title.lower()}-title">{title}</h2><p>{says}</p>{inside}</section>'
-        for title, says, inside in parts
+        f'<section id="{name.lower()}" aria-labelledby="{name.lower()}-title">'
+        f'<h2 id="{name.lower()}-title">{name}</h2><p>{says}</p>{inside}</section>'
+        for name, says, inside in parts
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -49,7 +58,7 @@ def build(facts: Facts, *, smoothing: float, documents: int, style: str, script:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">
-<title>Ratchet: {facts.metrics["evaluate"]["val_bpb"]:.4f} bits per byte</title>
+<title>Ratchet: {escape(title)}</title>
 <style>{_colours(":root", LIGHT)}
 @media (prefers-color-scheme: dark) {{ {_colours(":root", DARK)} }}
 @media print {{ {_colours(":root", LIGHT)} }}
@@ -59,10 +68,9 @@ def build(facts: Facts, *, smoothing: float, documents: int, style: str, script:
 <a class="skip" href="#result">Skip to the result</a>
 <nav aria-label="Sections"><ul><li><b>Ratchet</b></li>{links}</ul></nav>
 <main>
-<header id="result"><h1>Result of one run</h1>{sections.result(facts)}</header>
-{sections.figures(facts)}
+{header}
 {body}
-<footer>Written by the stage <code>plot</code>. This page is complete: it loads nothing.</footer>
+<footer>{foot}</footer>
 </main>
 <script>{script}</script>
 </body>

@@ -1,6 +1,6 @@
 """Two versions' training losses in one picture, as PNG.
 
-Knows histories (step, loss) and their names; refuses to know where they came from.
+Knows courses (x, y) and their names; refuses to know where they came from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def draw(histories: Mapping[str, pd.DataFrame]) -> bytes:
     def drawing(figure: Figure) -> None:
         axes = figure.subplots()
         for (name, history), colour in zip(histories.items(), (LIGHT.base, LIGHT.main), strict=True):
-            step, loss = history["step"].to_numpy(), history["loss"].to_numpy()
+            step, loss = history["x"].to_numpy(), history["y"].to_numpy()
             axes.plot(step, loss, color=colour, linewidth=0.8, alpha=0.25)
             axes.plot(step, series.smooth(loss, SMOOTHING), color=colour, linewidth=2.2, label=name)
         axes.set(xlabel="optimizer step", ylabel="loss, nats per token")

@@ -15,7 +15,7 @@ import pandas as pd
 from ratchet.report import course_chart, markup, series
 from ratchet.report.markup import Card, Column
 from ratchet.report.session import SessionFacts
-from ratchet.tables import findings
+from ratchet.tables.research_findings import in_research, lost_on_test
 
 ISOLATION = {
     "weak": "weak, candidates were plain processes, which could have read the validation data",
@@ -86,9 +86,8 @@ def _test(session: SessionFacts) -> str:
 
 def _alerts(session: SessionFacts) -> str:
     """What else to see at once; `_test` has said whether the gain carries over."""
-    rows = session.rows
-    found = (findings.within_noise(rows, session.metrics), findings.dead_proposer(rows), findings.one_sided_gate(rows))
-    return markup.findings(each for each in found if each)
+    found, said = in_research(session.rows, session.metrics), lost_on_test(session.metrics)
+    return markup.findings(each for each in found if each != said)
 
 
 def _hits(session: SessionFacts) -> str:

@@ -27,7 +27,7 @@ from ratchet.report.plots import (
     training_sentence,
     verdict_sentence,
 )
-from ratchet.tables import findings
+from ratchet.tables import training_findings
 
 MODEL = "data/train/model"
 
@@ -92,7 +92,8 @@ def training(facts: Facts, smoothing: float) -> str:
         "learning-rate", "Learning-rate schedule", schedule_sentence(facts), label, "share of the peak", from_zero=True
     )
     rate = svg.line_chart(schedule, [svg.Line("multiplier", _array(table["step"]), _array(table["lr_scale"]), "other")])
-    alerts = markup.findings(findings.in_training(table, facts.steps))
+    judged = training_findings.in_evaluation(facts.metrics["evaluate"], facts.metrics["train"])
+    alerts = markup.findings([*training_findings.in_training(table, facts.steps), *judged])
     return f'{alerts}{curve}<div class="two charts">{rate}{_gradient(facts, smoothing, label)}</div>'
 
 

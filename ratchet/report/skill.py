@@ -5,7 +5,7 @@ Knows the files in data/skill that a reader needs; refuses to know how any of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from ratchet.core.errors import InputError
-from ratchet.tables import skill_history
+from ratchet.tables import findings, skill_history
+from ratchet.tables.findings import Found
 
 INTERVALS = tuple((which, f"{name}_interval") for which in ("seed", "best") for name in ("hard", "contains"))
 
@@ -29,6 +30,7 @@ class SkillFacts:
     edits: pd.DataFrame
     document: str
     diff: str
+    alerts: Sequence[Found] = ()
 
     @property
     def baseline(self) -> float:
@@ -48,8 +50,10 @@ def read(folder: Path, metrics: Mapping[str, Any]) -> SkillFacts:
         raise InputError(history, what, skill_history.DO)
     _check_intervals(metrics)
     summary = skill_history.read_summary(folder / "summary.json")
+    alerts = findings.read(summary.get("alerts"), folder / "summary.json", skill_history.DO)
     edits = skill_history.read_edits(folder / "edits")
-    return SkillFacts(metrics, summary, steps, edits, _text(folder / "best_skill.md"), _text(folder / "skill.diff"))
+    document, diff = _text(folder / "best_skill.md"), _text(folder / "skill.diff")
+    return SkillFacts(metrics, summary, steps, edits, document, diff, alerts)
 
 
 def _check_intervals(metrics: Mapping[str, Any]) -> None:

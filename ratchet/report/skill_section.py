@@ -26,7 +26,7 @@ def skill(facts: SkillFacts) -> str:
     if facts.steps is None:
         return '<p class="hint">A dry run (train_size 0): everything was checked, nobody was asked.</p>'
     return (
-        f"{_cards(facts)}{_test(facts)}{_alerts(facts)}{_picture(facts)}{_edits(facts)}"
+        f"{_cards(facts)}{_test(facts)}{markup.findings(facts.alerts)}{_picture(facts)}{_edits(facts)}"
         f"{markup.details('The best document', _document(facts))}"
         f"{markup.details('What changed since the seed document', markup.diff(facts.diff))}"
     )
@@ -46,9 +46,8 @@ def headline(facts: SkillFacts) -> str:
 def dashboard(facts: SkillFacts, *, dpi: int) -> bytes:
     """training_dashboard.png of a training that took a step."""
     assert facts.steps is not None
-    return training_dashboard.draw(
-        facts.steps, baseline=facts.baseline, alerts=facts.summary["alerts"], title=headline(facts), dpi=dpi
-    )
+    told = [each.sentence for each in facts.alerts]
+    return training_dashboard.draw(facts.steps, baseline=facts.baseline, alerts=told, title=headline(facts), dpi=dpi)
 
 
 def _cards(facts: SkillFacts) -> str:
@@ -103,10 +102,6 @@ def _test(facts: SkillFacts) -> str:
         f'{table}<p class="hint">The exact match changed by {gain["hard"]:+.3f} on tasks that no step has seen; a gain '
         f"as large comes by chance with p = {gain['p']:.2g}.</p>"
     )
-
-
-def _alerts(facts: SkillFacts) -> str:
-    return "".join(f'<p class="note"><strong>Alert:</strong> {escape(alert)}.</p>' for alert in facts.summary["alerts"])
 
 
 def _picture(facts: SkillFacts) -> str:

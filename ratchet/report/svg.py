@@ -17,7 +17,7 @@ import numpy as np
 from ratchet.report import series
 from ratchet.report.series import Array
 
-Look = Literal["main", "base", "other", "raw"]
+Look = Literal["main", "base", "other", "raw", "faint main", "faint base"]
 
 TABLE_ROWS = 25
 READOUT_POINTS = 400

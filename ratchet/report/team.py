@@ -14,7 +14,9 @@ from typing import Any
 import pandas as pd
 
 from ratchet.core.errors import InputError
-from ratchet.tables import team_history
+from ratchet.tables import findings, team_history
+from ratchet.tables.findings import Found
+from ratchet.tables.team_findings import in_team_timing
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class TeamFacts:
     resumes: Sequence[int] = ()
     samples: Sequence[Mapping[str, Any]] = ()
     held_out: Mapping[str, Any] | None = None
-    alerts: Sequence[str] = ()
+    alerts: Sequence[Found] = ()
 
 
 def read(folder: Path, timing: Path, metrics: Mapping[str, Any]) -> TeamFacts:
@@ -41,16 +43,18 @@ def read(folder: Path, timing: Path, metrics: Mapping[str, Any]) -> TeamFacts:
         what = f"holds {len(history)} rows, metrics/team.json says {metrics['updates']} updates"
         raise InputError(folder / "history.json", what, team_history.DO)
     summary = _json(folder / "summary.json")
+    rows = _json(timing)
+    alerts = findings.read(summary.get("alerts"), folder / "summary.json", team_history.DO)
     samples = [json.loads(line) for line in _text(folder / "samples.jsonl").split("\n") if line]
     return TeamFacts(
         history,
         task=metrics["task"],
         epochs=summary["params"]["num_train_epochs"],
         max_new_tokens=summary["params"]["max_new_tokens"],
-        resumes=[int(row["env_step"]) for row in _json(timing) if row.get("resumed")],
+        resumes=[int(row["env_step"]) for row in rows if row.get("resumed")],
         samples=samples,
         held_out=metrics["held_out"],
-        alerts=summary["alerts"],
+        alerts=[*alerts, *in_team_timing(rows)],
     )
 
 

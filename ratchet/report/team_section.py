@@ -24,7 +24,7 @@ LETTERS = 300
 def team(facts: TeamFacts) -> str:
     """The whole section."""
     return (
-        f"{_cards(facts)}{_verdict(facts)}{_alerts(facts)}"
+        f"{_cards(facts)}{_verdict(facts)}{markup.findings(facts.alerts)}"
         f"{team_curves.charts(facts.history, facts.resumes, facts.max_new_tokens)}{_samples(facts)}"
     )
 
@@ -85,10 +85,6 @@ def _verdict(facts: TeamFacts) -> str:
         f'<p class="note"><strong>No rise is shown on items that were not trained on</strong>: its 95 % interval, '
         f"{_interval(told['rise'])}, does not lie above 0 ({both}).</p>"
     )
-
-
-def _alerts(facts: TeamFacts) -> str:
-    return "".join(f'<p class="note"><strong>Alert:</strong> {escape(alert)}.</p>' for alert in facts.alerts)
 
 
 def _samples(facts: TeamFacts) -> str:

@@ -6,6 +6,7 @@ one warning, then silence. Refuses to know models. `wandb` is imported only when
 
 from __future__ import annotations
 
+import json
 import secrets
 import struct
 import sys
@@ -13,11 +14,15 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import psutil
 
+from ratchet.core import atomic
 from ratchet.settings import Settings, forget_wandb_service_of_parent
+
+if TYPE_CHECKING:
+    from ratchet.tables.findings import Found  # only its name: a candidate's process needs no pandas for a mirror
 
 Mode = Literal["online", "offline", "disabled"]
 
@@ -39,6 +44,13 @@ class Sent(NamedTuple):
 
 TRAINING = Sent("train", SENT_COLUMNS, "training")
 STEP = TRAINING.step
+
+IDENTITY_FILE = "wandb.json"
+
+LEVELS = {"warning": "WARN", "note": "INFO"}
+"""W&B's word for a finding's severity."""
+TITLE_LETTERS = 63
+"""W&B takes no longer title of an alert."""
 
 FILE_HEADER = b":W&B\xe1\xbe\x00"
 BLOCK_BYTES = 32 * 1024
@@ -67,6 +79,19 @@ def new_identity(settings: Settings) -> RunIdentity | None:
     return {"id": secrets.token_hex(4), "project": settings.wandb_project, "entity": settings.wandb_entity}
 
 
+def kept_identity(folder: Path, settings: Settings) -> RunIdentity | None:
+    """The W&B run that the run directory `folder` names, or a new one that it names from now on; None when disabled."""
+    path = folder / IDENTITY_FILE
+    if settings.wandb == "disabled":
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        identity = new_identity(settings)
+        atomic.write_json(path, identity)
+        return identity
+
+
 class Mirror:
     """Sends committed rows to one W&B run. Starts on the first row, and skips what the run already holds."""
 
@@ -74,6 +99,7 @@ class Mirror:
         self._mode, self._folder, self._config, self._sent = mode, folder, dict(config), sent
         self._run: Any = None
         self._held: set[int] = set()
+        self._alerted: set[str] = set()
         self._last = -1
         self._broken = mode == "disabled"
 
@@ -102,6 +128,23 @@ class Mirror:
         except Exception as error:  # noqa: BLE001  (the same boundary)
             self._give_up(error)
 
+    def tell(self, found: Iterable[Found]) -> None:
+        """Show the findings on what was sent: each as an alert, once however often the run resumes, and all of them,
+        with their present numbers, in the summary."""
+        if self._broken or self._run is None:
+            return
+        name, found = self._sent.name, list(found)
+        told = {each.what: f"{each.evidence}; {each.do}" for each in found}
+        try:
+            for each in found:
+                title = f"{name}: {each.what}"[:TITLE_LETTERS]
+                if title not in self._alerted:
+                    self._run.alert(title=title, text=told[each.what], level=LEVELS[each.severity])
+                    self._alerted.add(title)
+            self._run.summary.update({f"{name}/alerts": len(found), f"{name}/alert": told})
+        except Exception as error:  # noqa: BLE001  (the same boundary)
+            self._give_up(error)
+
     def close(self, exit_code: int = 0) -> None:
         """End the process' part of the run; W&B writes out what it holds, for `FINISH_SECONDS` and no longer."""
         run, self._run = self._run, None
@@ -125,6 +168,7 @@ class Mirror:
 
     def _start(self, identity: RunIdentity) -> Any:
         self._held = recorded_steps(self._folder, identity["id"])
+        self._alerted = recorded_alerts(self._folder, identity["id"])
         if self._mode == "online":
             try:
                 return self._online(identity)
@@ -139,6 +183,8 @@ class Mirror:
             raise ConnectionError("no API key; `wandb login` or set WANDB_API_KEY")
         run = self._open(identity, "online")
         self._held = set(range(run.starting_step))  # the server's word: what was never uploaded is sent again
+        known = run.summary.get(f"{self._sent.name}/alert") or {}
+        self._alerted = {f"{self._sent.name}: {what}"[:TITLE_LETTERS] for what in known.keys()}  # noqa: SIM118  (W&B's own mapping)
         return run
 
     def _open(self, identity: RunIdentity, mode: Literal["online", "offline"]) -> Any:
@@ -171,10 +217,24 @@ def _first_line(error: Exception) -> str:
 
 def recorded_steps(folder: Path, run_id: str) -> set[int]:
     """The steps that the offline files below `folder` hold for run `run_id`. Waits for a dead run's writer to end."""
+    return {step for file in _files(folder, run_id) for step in history_steps(file)}
+
+
+def recorded_alerts(folder: Path, run_id: str) -> set[str]:
+    """The titles of the alerts that the same files hold."""
+    return {
+        record.alert.title
+        for file in _files(folder, run_id)
+        for record in _entries(file)
+        if record.WhichOneof("record_type") == "alert"
+    }
+
+
+def _files(folder: Path, run_id: str) -> list[Path]:
     # W&B names the folder by the second it starts in; the second of that second ends in -1
     files = sorted(folder.glob(f"wandb/*run-*-{run_id}*/run-{run_id}.wandb"))
     _wait_for_writer(files)
-    return {step for file in files for step in history_steps(file)}
+    return files
 
 
 def _wait_for_writer(files: list[Path]) -> None:
@@ -198,6 +258,11 @@ def _open_files() -> set[str]:
 
 def history_steps(file: Path) -> Iterator[int]:
     """The step of each history record in a `.wandb` file, in order; a torn end is passed over."""
+    return (record.history.step.num for record in _entries(file) if record.WhichOneof("record_type") == "history")
+
+
+def _entries(file: Path) -> Iterator[Any]:
+    """The records of a `.wandb` file, in order, as W&B's own messages; a torn end is passed over."""
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
@@ -207,8 +272,7 @@ def history_steps(file: Path) -> Iterator[int]:
             record.ParseFromString(data)
         except DecodeError:
             return
-        if record.WhichOneof("record_type") == "history":
-            yield record.history.step.num
+        yield record
 
 
 def _records(data: bytes) -> Iterator[bytes]:

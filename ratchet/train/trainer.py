@@ -34,7 +34,7 @@ from ratchet.train.mirror import Mirror, RunIdentity
 from ratchet.train.parameters import TrainParams
 from ratchet.train.progress import Watch
 from ratchet.train.ranks import ALONE, Alone
-from ratchet.train.summary import step_rows
+from ratchet.train.summary import findings, step_rows
 
 STOPPED_CODE = 128 + 15
 """Exit code after `ratchet stop`: that of SIGTERM. Nothing is published, so DVC must not take it for success."""
@@ -154,6 +154,8 @@ class Training:
         self.clock.commit_ended()
         if state:
             self._mirror(state, len(self.run.ledger.rows()))
+            if self.plan.wandb and not self.interrupted():
+                self.plan.mirror.tell(findings(step_rows(self.run.ledger.rows())))
             target = self.params.stop_at or state["horizon_steps"]
             if state["step"] > target:
                 raise InputError(

@@ -11,6 +11,7 @@ from ratchet.core import atomic
 SEED, BEST = 0.031, 0.641
 TEST_TASKS = 64
 ACTIONS = ("accept_new_best", "reject", "accept_new_best", "skip_no_patches")
+ALERTS = [{"severity": "warning", "what": "the gate is <b>made up</b>", "evidence": "4 of 4", "do": "laugh"}]
 EXAMPLES = ("Q: What is the chemical symbol of iron?\nA: Fe", "Q: What is the chemical symbol of tin?\nA: Sn")
 
 
@@ -28,7 +29,7 @@ def record(step: int, action: str, score: float, best: float, best_step: int) ->
         "rollout_hard": 0.1 * step, "rollout_soft": 0.12 * step, "rollout_n": 14, "n_patches": 0 if skipped else 2,
         "n_failure_patches": 0 if skipped else 2, "n_success_patches": 0, "n_edits_merged": 0 if skipped else 6,
         "n_edits_ranked": 0 if skipped else 2, "edit_budget": 7 - step, "lr_control_mode": "fixed",
-        "support_counts": [], "candidate_hash": "ab12" * 4, "candidate_skill_len": 90 * step,
+        "support_counts": [], "candidate_hash": f"{step:016x}", "candidate_skill_len": 90 * step,
         "edit_apply_summary": {"total": 2, "applied": 1, "skipped": 1, "errors": 0}, "selection_hard": score,
         "selection_soft": score, "gate_metric": "hard", "candidate_gate_score": score, "action": action,
         "current_score": best, "best_score": best, "best_step": best_step, "current_origin": f"step_{best_step}",
@@ -80,7 +81,7 @@ def make_skill(root: Path) -> None:
     told = metrics(len(history))
     atomic.write_json(folder / "history.json", history)
     more = {"baseline": {"gate_score": 0.04}, "cost": 0.0, "seconds": 36.0, "ended": "step 4 of 4"}
-    atomic.write_json(folder / "summary.json", told | more | {"alerts": ["the gate is <b>made up</b>"]})
+    atomic.write_json(folder / "summary.json", told | more | {"alerts": ALERTS})
     text = "\n\n".join(EXAMPLES) + "\n"
     (folder / "best_skill.md").write_text(text, encoding="utf-8")
     lines = "".join(f"+{line}\n" for line in text.splitlines())

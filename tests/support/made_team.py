@@ -8,6 +8,7 @@ from typing import Any
 
 from ratchet.core import atomic
 
+ALERTS = [{"severity": "warning", "what": "the rise is <b>made up</b>", "evidence": "64 of 64", "do": "laugh"}]
 AGENT = {"reward": 0.4, "loss": 0.0, "grad_norm": 1.0, "entropy": 2.0, "kl": None, "completion_length": 5.0}
 
 
@@ -61,7 +62,7 @@ def make_team(root: Path, count: int = 40, text: str = " Paris") -> None:
     folder.mkdir(parents=True)
     atomic.write_json(folder / "history.json", rows(count))
     params = {"num_train_epochs": 2, "max_new_tokens": 8}
-    atomic.write_json(folder / "summary.json", {"params": params, "alerts": ["the rise is <b>made up</b>"]})
+    atomic.write_json(folder / "summary.json", {"params": params, "alerts": ALERTS})
     lines = [json.dumps(sample(epoch, text), ensure_ascii=False) + "\n" for epoch in (1, 2)]
     (folder / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
     atomic.write_json(root / "data/team-timing.json", timing(count))

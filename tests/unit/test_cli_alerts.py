@@ -25,7 +25,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_summary(project: Path, loop: str, alerts: list[str]) -> None:
+GATE = {"severity": "note", "what": "the gate accepts all", "evidence": "all 4", "do": "enlarge the validation split"}
+
+
+def write_summary(project: Path, loop: str, alerts: list[dict[str, str]]) -> None:
     path = project / f"data/{loop}/summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"alerts": alerts}))
 
@@ -43,7 +46,7 @@ def test_good_results_have_no_alerts_and_what_was_looked_at_is_told(
 ) -> None:
     cli.alerts()
     told = capsys.readouterr().out
-    assert told == "no alerts\nlooked at: train, iterate, skill, team\nnext: ratchet report --open\n"
+    assert told == "no alerts\nlooked at: train, evaluate, iterate, skill, team\nnext: ratchet report --open\n"
 
 
 def test_alerts_of_every_loop_are_told_with_what_to_do(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,16 +55,16 @@ def test_alerts_of_every_loop_are_told_with_what_to_do(project: Path, capsys: py
     values = json.loads(metrics.read_text())
     values["test"] |= {"gain": 0.001, "lower": -0.01, "upper": 0.012}
     metrics.write_text(json.dumps(values))
-    write_summary(project, "skill", ["the gate accepted all 4 candidates: enlarge the validation split"])
+    write_summary(project, "skill", [GATE])
     cli.alerts(as_json=True)
     told = json.loads(capsys.readouterr().out)
-    assert told["looked_at"] == ["train", "iterate", "skill", "team"]
+    assert told["looked_at"] == ["train", "evaluate", "iterate", "skill", "team"]
     assert [(alert["stage"], alert["what"]) for alert in told["alerts"]] == [
         ("train", "the learning rate jumps"),
         ("iterate", "the gain does not carry over to the test split"),
-        ("skill", "the gate accepted all 4 candidates: enlarge the validation split"),
+        ("skill", "the gate accepts all"),
     ]
-    assert all(alert["severity"] == "warning" for alert in told["alerts"])
+    assert [alert["severity"] for alert in told["alerts"]] == ["warning", "warning", "note"]
     cli.alerts()
     screen = " ".join(capsys.readouterr().out.split())
     assert "train !! the learning rate jumps: its multiplier goes from 1 to 0.1 at step 61" in screen
@@ -71,6 +74,7 @@ def test_alerts_of_every_loop_are_told_with_what_to_do(project: Path, capsys: py
 def test_what_was_not_published_is_left_out_and_nothing_at_all_is_an_error(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (project / "metrics/evaluate.json").unlink()
     for name in ("iterate", "skill", "team", "train/timing"):
         shutil.rmtree(project / "data" / name)
     cli.alerts()
@@ -81,6 +85,7 @@ def test_what_was_not_published_is_left_out_and_nothing_at_all_is_an_error(
 
 
 def test_summary_that_is_none_is_an_error_that_names_the_stage(project: Path) -> None:
-    (project / "data/team/summary.json").write_text("[1]")
-    with pytest.raises(InputError, match="dvc repro --force team"):
-        cli.alerts()
+    for text in ("[1]", '{"alerts": ["a text"]}', '{"alerts": [{"severity": "loud"}]}'):
+        (project / "data/team/summary.json").write_text(text)
+        with pytest.raises(InputError, match="dvc repro --force team"):
+            cli.alerts()

@@ -21,6 +21,7 @@ from ratchet.cli import app
 from ratchet.commands import compare, compare_markdown, versions
 from ratchet.commands.versions import Version
 from ratchet.core.errors import InputError
+from ratchet.core.ledger import Ledger
 from ratchet.core.rundir import open_run
 from ratchet.settings import settings
 
@@ -50,6 +51,9 @@ def write(project: Path, *, seed: int, val_bpb: float, arena: str) -> None:
     (project / "metrics/evaluate.json").write_text(json.dumps({"val_bpb": val_bpb, "probe": {"verdict": "clean"}}))
     losses = "".join(f"{step}\t{4 + val_bpb / step}\n" for step in range(1, 21))
     (project / "data/train/history.tsv").write_text("step\tloss\n" + losses)
+    team = [{"env_step": 8 * n, "reward_mean": 0.1 * n * val_bpb} for n in (1, 2, 3)]
+    (project / "data/team").mkdir(exist_ok=True)
+    (project / "data/team/history.json").write_text(json.dumps(team))
     documents(val_bpb, seed=seed).to_parquet(project / "data/evaluate/documents.parquet")
 
 
@@ -63,7 +67,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     dvc = (sys.executable, "-m", "dvc")
     sh(root, "git", "init", "-q", "-b", "main")
     sh(root, *dvc, "init", "-q")
-    outs = ["data/train/history.tsv", "data/evaluate/documents.parquet"]
+    outs = ["data/train/history.tsv", "data/evaluate/documents.parquet", "data/team"]
     (root / "dvc.yaml").write_text(json.dumps({"stages": {"all": {"cmd": "true", "outs": outs}}}))
     (root / ".gitignore").write_text("/data/\n/runs/\n/.ratchet/\n")
     for tag, seed, val_bpb, arena in (("before", 1, 1.7, ARENA), ("after", 2, 1.6, ARENA.replace("4", "6"))):
@@ -92,6 +96,50 @@ def test_compare_of_two_revisions_has_params_metrics_gain_curves_and_code(projec
     assert told["diff"][3:5] == ["-DEPTH = 4", "+DEPTH = 6"]
 
 
+def test_compare_takes_commits_and_experiments_of_dvc_by_name(project: Path) -> None:
+    commit = sh(project, "git", "rev-parse", "before")
+    sh(project, "git", "update-ref", "refs/exps/ab/cdef/brisk-otter", "after")
+    told = plain(commit[:9], "brisk-otter")
+    assert told["gain"]["gain"] == pytest.approx(0.1, abs=0.02)
+    assert (told["a"]["what"], told["b"]["name"]) == (f"commit {commit[:10]}", "brisk-otter")
+
+
+def test_compare_writes_one_page_with_params_intervals_curves_and_code(project: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a page.html"
+    ran = CliRunner().invoke(app, ["compare", "before", "after", "--html", str(path)])
+    assert ran.exit_code == 0, ran.output
+    assert f"page: {path}" in ran.stdout.replace("\n", "")
+    text = path.read_text()
+    parts = (
+        *("0.0934 bits per byte", "<wbr>seed", "evaluate.<wbr>val_<wbr>bpb", "<ins>+DEPTH = 6</ins>"),
+        *('id="compare-training-loss"', 'id="compare-team-reward"', "default-src 'none'"),
+    )
+    for part in parts:
+        assert part in text, part
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+
+
+def test_compare_shows_each_figure_with_its_interval(project: Path) -> None:
+    ran = CliRunner().invoke(app, ["compare", "before", "after"])
+    assert re.search(r"evaluate\.val_bpb +1\.7 \(1\.\d+ to 1\.\d+\) +1\.6 \(1\.\d+ to 1\.\d+\) +-0\.1", ran.stdout)
+    assert "_interval" not in ran.stdout
+
+
+def test_compare_of_runs_of_the_other_loops_has_their_courses(project: Path) -> None:
+    """What is in a run directory while it still goes on: a team's updates, a skill's steps, a session's rows."""
+    rows = {"team": {"env_step": 8, "reward_mean": 0.3}, "skill": {"step": 1, "best_score": 0.5}}
+    with open_run("team", {"params": {"seed": 1}, "inputs": {}}, {}, runs=project / "runs") as run:
+        (run.path / "updates.jsonl").touch()
+        Ledger(run.path / "updates.jsonl").put(0, rows["team"])
+    with open_run("skill", {"params": {"seed": 1}, "inputs": {}}, {}, runs=project / "runs") as run:
+        for seq, step in enumerate((0, 1)):
+            run.ledger.put(seq, {"record": rows["skill"] | {"step": step}})
+    team, skill = (versions.read(loop, project) for loop in ("team", "skill"))
+    assert team.courses["team"].to_numpy().tolist() == [[8.0, 0.3]]
+    assert skill.courses["skill"].to_numpy().tolist() == [[1.0, 0.5]]
+    assert (team.metrics["team.last"], skill.metrics["skill.last"]) == (0.3, 0.5)
+
+
 def test_compare_with_the_working_tree_takes_uncommitted_changes(project: Path) -> None:
     write(project, seed=3, val_bpb=1.5, arena=ARENA)
     told = plain("after", ".")
@@ -107,7 +155,9 @@ def test_compare_says_what_a_revision_lacks_and_goes_on(project: Path) -> None:
             file.unlink()
     told = plain("before", ".")
     assert told["gain"] is None
-    assert "before: data/evaluate/documents.parquet" in told["not_compared"]
+    assert {f"before: {name}" for name in ("data/evaluate/documents.parquet", "data/team/history.json")} <= set(
+        told["not_compared"]
+    )
     assert told["metrics"]["evaluate.val_bpb"] == {"a": 1.7, "b": 1.6}
 
 

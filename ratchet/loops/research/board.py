@@ -10,12 +10,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ratchet.loops.research.events import Session, best_so_far
 from ratchet.loops.research.records import Status, Trial
+from ratchet.tables.findings import Found
 from ratchet.tables.results import one_line
 
 NOTES = 4
@@ -93,6 +94,9 @@ class Board:
         """See Events."""
         with self.lock:
             self.notes.append(one_line(text))
+
+    def found(self, findings: Sequence[Found]) -> None:
+        """See Events."""
 
     def ended(self, why: str) -> None:
         """See Events."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ratchet.loops.research.records import Trial
+from ratchet.tables.findings import Found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,10 @@ class Events(Protocol):
         """One line about the session itself: the noise is measured, a stop was asked for, the test split is judged."""
         ...
 
+    def found(self, findings: Sequence[Found]) -> None:
+        """What a person should see in the session, which is published."""
+        ...
+
     def ended(self, why: str) -> None:
         """Nothing follows from this process."""
         ...
@@ -116,6 +121,10 @@ class Everyone:
     def noted(self, text: str) -> None:
         """See Events."""
         self._tell(lambda each: each.noted(text))
+
+    def found(self, findings: Sequence[Found]) -> None:
+        """See Events."""
+        self._tell(lambda each: each.found(findings))
 
     def ended(self, why: str) -> None:
         """See Events."""

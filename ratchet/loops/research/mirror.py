@@ -6,19 +6,17 @@ beyond their rows.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from ratchet.core import atomic
 from ratchet.loops.research.board import Board
 from ratchet.loops.research.events import Session
 from ratchet.loops.research.records import Status, Trial
 from ratchet.settings import Settings
-from ratchet.train.mirror import Mirror, RunIdentity, Sent, new_identity
+from ratchet.tables.findings import Found
+from ratchet.train.mirror import Mirror, RunIdentity, Sent, kept_identity
 
-IDENTITY_FILE = "wandb.json"
 COLUMNS = ("val_bpb", "best_val_bpb", "delta", "seconds", "params_m", "memory_gb", "kept", "crashed", "cost")
 SENT = Sent("iterate", COLUMNS, "the session")
 
@@ -36,7 +34,7 @@ class SessionMirror:
         self._board.began(session)
         if session.folder is None or self._settings.wandb == "disabled":
             return
-        self._identity = _identity(session.folder, self._settings)
+        self._identity = kept_identity(session.folder, self._settings)
         config = {"tag": session.tag, "proposer": session.proposer, "isolation": session.isolation}
         self._mirror = Mirror(self._settings.wandb, session.folder, config, SENT)
         self._send()
@@ -63,6 +61,11 @@ class SessionMirror:
 
     def noted(self, text: str) -> None:
         """See Events."""
+
+    def found(self, findings: Sequence[Found]) -> None:
+        """See Events."""
+        if self._mirror:
+            self._mirror.tell(findings)
 
     def ended(self, why: str) -> None:
         """See Events."""
@@ -103,14 +106,3 @@ def summary(board: Board) -> dict[str, Any]:
         "iterate/cost": board.cost,
         "iterate/ended": board.why,
     }
-
-
-def _identity(folder: Path, settings: Settings) -> RunIdentity | None:
-    """The session's W&B run: the one that its folder names, or a new one."""
-    path = folder / IDENTITY_FILE
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        identity = new_identity(settings)
-        atomic.write_json(path, identity)
-        return identity

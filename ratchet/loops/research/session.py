@@ -49,6 +49,7 @@ from ratchet.loops.research.step import Data, Rounds, Setting
 from ratchet.loops.research.worktree import Branch, Repository
 from ratchet.sandbox.choose import choose
 from ratchet.settings import Settings
+from ratchet.tables import research_findings, results
 from ratchet.train.arena import with_knobs
 from ratchet.train.device import Device, resolve_device, resolve_dtype, shared
 from ratchet.train.interruption import Interruption
@@ -292,6 +293,7 @@ def _run(rounds: Rounds, interruption: Interruption, outputs: Published) -> dict
         _say_stopped(rounds, interruption)
         raise SystemExit(interruption.exit_code or STOPPED_CODE) from None
     run.end("finished", why)
+    events.found(research_findings.in_research(results.read(outputs.folder / "results.tsv"), metrics))
     events.ended(why)
     return metrics
 

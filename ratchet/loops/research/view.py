@@ -27,6 +27,7 @@ from ratchet.loops.research.mirror import SessionMirror
 from ratchet.loops.research.records import Status, Trial
 from ratchet.settings import Settings
 from ratchet.tables import results
+from ratchet.tables.findings import Found
 from ratchet.tables.results import one_line
 from ratchet.train.progress import LIVE_FILE, clock
 
@@ -96,6 +97,11 @@ class View:
         """See Events."""
         self.board.noted(text)
         self._show(one_line(text))
+
+    def found(self, findings: Sequence[Found]) -> None:
+        """See Events."""
+        for each in findings:
+            self.noted(each.line)
 
     def ended(self, why: str) -> None:
         """See Events."""

@@ -20,8 +20,8 @@ from ratchet.loops.skill.parameters import SkillParams
 from ratchet.loops.skill.records import Row
 from ratchet.loops.skill.session import Ending, Request, Tested
 from ratchet.loops.skill.state import State
-from ratchet.tables import skill_history
-from ratchet.tables.alerts import skill_alerts
+from ratchet.tables import findings, skill_findings, skill_history
+from ratchet.tables.findings import Found
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Published:
     metrics: dict[str, Any]
     tested: Tested | None
     seed_skill: str
+    found: list[Found]
 
 
 def gather(
@@ -48,8 +49,9 @@ def gather(
     assert state.baseline is not None
     baseline = rows[0]["record"]["gate_score"]
     params = request.params
-    found = skill_alerts(table, baseline, params.model_dump(mode="json")) if table is not None else []
     metrics = _metrics(request, ending, tested)
+    test, knobs = metrics["test"], params.model_dump(mode="json")
+    found = skill_findings.in_skill(table, baseline, knobs, test) if table is not None else []
     horizon = request.horizon
     summary = {
         **metrics,
@@ -62,10 +64,10 @@ def gather(
         "cost": state.analyst.money + state.rollout.money + (tested.usage.money if tested else 0.0),
         "paid": dict(paid),
         "seconds": round(sum(row["seconds"] for row in rows), 3),
-        "alerts": found,
-        "params": params.model_dump(mode="json"),
+        "alerts": findings.plain(found),
+        "params": knobs,
     }
-    return Published(state, history, rows, summary, metrics, tested, request.seed_skill)
+    return Published(state, history, rows, summary, metrics, tested, request.seed_skill, found)
 
 
 def _metrics(request: Request, ending: Ending, tested: Tested | None) -> dict[str, Any]:

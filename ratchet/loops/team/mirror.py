@@ -17,6 +17,8 @@ from ratchet.core.rundir import read_identity
 from ratchet.loops.team.parameters import TeamConfig
 from ratchet.loops.team.state import UPDATES_FILE, State, state_from
 from ratchet.settings import Settings
+from ratchet.tables.findings import Found
+from ratchet.tables.team_findings import in_team_timing
 from ratchet.train.mirror import Mirror, Sent
 
 SHARED = (
@@ -43,6 +45,10 @@ class TeamMirror:
         """Send those of `rows` that were not sent; `state` knows the W&B run."""
         chosen = due(rows, self._config.logging_steps)
         self._mirror.send(state.wandb, [with_rate(row) | {"step": row["env_step"]} for row in chosen])
+
+    def tell(self, found: Iterable[Found], rows: Iterable[Mapping[str, Any]]) -> None:
+        """Show what a person should see in the whole training: `found`, and what there is of time in its `rows`."""
+        self._mirror.tell([*found, *in_team_timing(map(with_rate, rows))])
 
     def close(self, summary: Mapping[str, Any] | None = None, exit_code: int = 0) -> None:
         """End this process' part of the W&B run."""

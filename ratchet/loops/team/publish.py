@@ -15,12 +15,14 @@ from typing import Any
 from safetensors.torch import save_file
 
 from ratchet.core import atomic
+from ratchet.loops.team.history import history
 from ratchet.loops.team.mirror import with_rate
 from ratchet.loops.team.parameters import TeamConfig
 from ratchet.loops.team.session import Ending, Session
 from ratchet.loops.team.team import Team
-from ratchet.tables import team_history
-from ratchet.tables.alerts import team_alerts
+from ratchet.tables import findings
+from ratchet.tables.findings import Found
+from ratchet.tables.team_findings import in_team_timing
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,15 @@ class Published:
     metrics: dict[str, Any]
     summary: dict[str, Any]
 
+    @property
+    def found(self) -> list[Found]:
+        """What a person should see in all of that."""
+        return [*findings.read(self.summary["alerts"], Path("summary.json"), ""), *in_team_timing(self.timing)]
 
-def gather(session: Session, ending: Ending, where: Path) -> Published:
-    """The results of `ending`; `where` names its run in an error."""
+
+def gather(session: Session, ending: Ending) -> Published:
+    """The results of `ending`."""
     config, state, rows = session.config, ending.state, ending.rows
-    names = team_history.schema(session.team.agents).columns
-    history = [{name: row[name] for name in names} for row in rows]
-    table = team_history.check(history, where)
     metrics = {
         "task": session.task.name,
         "epochs": state.epoch,
@@ -53,12 +57,13 @@ def gather(session: Session, ending: Ending, where: Path) -> Published:
     summary = {
         **metrics,
         "ended": ending.why,
-        "alerts": team_alerts(table, config.max_new_tokens),
+        "alerts": findings.plain(ending.found),
         "starts": session.team.digest(),
         "params": config.model_dump(mode="json"),
     }
     samples = [sample for row in rows for sample in row["samples"]]
-    return Published(history, samples, [_timing(row) for row in rows], metrics, summary)
+    told = history(rows, session.team.agents)
+    return Published(told, samples, [_timing(row) for row in rows], metrics, summary)
 
 
 def _reward(rows: Sequence[Mapping[str, Any]], epoch: int) -> float | None:

@@ -24,6 +24,7 @@ from ratchet.core.rundir import RunDirectory, open_run, read_identity
 from ratchet.loops.team import tasks
 from ratchet.loops.team.evaluation import Returns, compared, evaluate
 from ratchet.loops.team.generation import Ask, check_room
+from ratchet.loops.team.history import found_in
 from ratchet.loops.team.mirror import TeamMirror, due
 from ratchet.loops.team.models import load_sources
 from ratchet.loops.team.parameters import TeamConfig, TeamParams
@@ -34,6 +35,7 @@ from ratchet.loops.team.step import Setup, Training
 from ratchet.loops.team.tasks.protocol import Task
 from ratchet.loops.team.team import Team
 from ratchet.settings import Settings
+from ratchet.tables.findings import Found
 from ratchet.train.device import Device, prepare_process, resolve_device
 from ratchet.train.interruption import Interruption
 from ratchet.train.mirror import new_identity
@@ -73,6 +75,8 @@ class Ending:
     why: str
     exit_code: int = 0
     evaluation: Mapping[str, Any] | None = None
+    found: Sequence[Found] = ()
+    """What a person should see in it; looked for at the last epoch."""
 
 
 @cache
@@ -200,6 +204,8 @@ class Driver:
             self._mirror.close(exit_code=1)
             raise
         rise = (ending.evaluation or {}).get("rise")
+        if not ending.exit_code:
+            self._mirror.tell(ending.found, ending.rows)
         self._mirror.close({"rise": rise["mean"]} if rise else {}, ending.exit_code)
         return ending
 
@@ -216,8 +222,10 @@ class Driver:
             return Ending(state, rows, why, self._interruption.exit_code or STOPPED_CODE)
         evaluation = self._evaluated(state)
         self.training.store.wait()
+        session = self.session
+        found = found_in(rows, session.team.agents, session.config.max_new_tokens, evaluation, run.path)
         run.end("finished", where)
-        return Ending(state, rows, where, evaluation=evaluation)
+        return Ending(state, rows, where, evaluation=evaluation, found=found)
 
     def _evaluated(self, state: State) -> dict[str, Any] | None:
         """Held-out returns before and after; made once for each number of epochs and kept in the run."""

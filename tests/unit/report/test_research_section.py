@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 import made_session
 from ratchet.core.errors import InputError
@@ -162,6 +163,16 @@ def test_chart_marks_each_kind_and_breaks_the_line_at_a_new_baseline(tmp_path: P
     assert drawn.count('class="mark warn"') == 1
     assert drawn.count('class="curve other"') == 2
     assert drawn.count('class="rule base"') == 1
+
+
+def test_png_draws_a_running_best_of_its_own_for_each_segment(tmp_path: Path) -> None:
+    """The line never joins a best to the worse baseline that comes after it."""
+    told = course(tmp_path, "a\t1.0\t44\tkeep\tx\nb\t0.9\t44\tkeep\ty\nc\t1.2\t44\tkeep\tn\nd\t1.1\t44\tkeep\tm\n")
+    figure = Figure()
+    progress_plot._progress(figure, told)
+    steps = [line for line in figure.axes[0].lines if line.get_drawstyle() == "steps-post"]
+    assert [list(line.get_ydata()) for line in steps] == [[1.0, 0.9, 0.9], [1.2, 1.1, 1.1]]
+    assert progress_plot.sentence(told).endswith("1.2000 → 1.1000 bits per byte since a new baseline began at 2")
 
 
 def test_window_leaves_out_what_went_far_wrong_but_keeps_all_that_was_kept(tmp_path: Path) -> None:

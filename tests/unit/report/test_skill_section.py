@@ -47,7 +47,7 @@ def test_section_lists_each_edit_with_its_status_and_escapes_what_it_says(result
     text = section(result)
     assert text.count('<td class="text">applied</td>') == text.count('<td class="text">no_match</td>') == 3
     assert "said &#x27;Iron &lt;b&gt;&#x27;" in text
-    assert "<strong>Alert:</strong> the gate is &lt;b&gt;made up&lt;/b&gt;." in text
+    assert "<strong>Alert: the gate is &lt;b&gt;made up&lt;/b&gt;.</strong> 4 of 4. Laugh." in text
     assert "<ins>+A: Fe</ins>" in text
     assert Elements(page_of(result)).open == []
 
@@ -71,7 +71,7 @@ def test_section_of_a_dry_run_says_that_nobody_was_asked(result: Path) -> None:
     ("name", "keys", "said"),
     [
         ("metrics/skill.json", {"steps": 3}, "holds 4 steps, metrics/skill.json says 3"),
-        ("data/skill/summary.json", {"alerts": "look"}, "alerts is 'look', no list of texts"),
+        ("data/skill/summary.json", {"alerts": "look"}, "alerts is 'look', no list of findings"),
         ("data/skill/summary.json", {"cost": None}, "key cost"),
         ("data/skill/edits/step_0002.json", {"edits": 4}, "step_0002.json: is no step's edits"),
         ("data/skill/edits/step_0002.json", {"step": "two"}, "column step, rows 2, 3: 'two'"),

@@ -17,6 +17,7 @@ from ratchet.core.errors import InputError
 from ratchet.report import team, team_curves, team_section
 from ratchet.report.team import TeamFacts
 from ratchet.tables import team_history
+from ratchet.tables.findings import Found, Severity
 
 EVIL = "<script>alert('x')</script> \x1b[31m\u202e & \"q\" $x_1^{$"
 
@@ -24,6 +25,9 @@ EVIL = "<script>alert('x')</script> \x1b[31m\u202e & \"q\" $x_1^{$"
 def facts(count: int = 40, agents: int = 2, *, kl: bool = False, **more: Any) -> TeamFacts:
     table = team_history.check(rows(count, agents, kl=kl), "history.json")
     return TeamFacts(table, "helper", 2, 8, **more)
+
+
+SILENT = Found(Severity.WARNING, "agent 1 is silent", "in 5 of 9 rows", "read the samples")
 
 
 def balanced(page: str) -> bool:
@@ -49,7 +53,7 @@ def balanced(page: str) -> bool:
 
 
 def test_section_tells_rise_steps_resumes_samples_and_alerts() -> None:
-    told = facts(resumes=[160], held_out=held_out(0.3), samples=[sample(1), sample(2)], alerts=["agent 1 is silent"])
+    told = facts(resumes=[160], held_out=held_out(0.3), samples=[sample(1), sample(2)], alerts=[SILENT])
     page = team_section.team(told)
     assert balanced(page)
     assert not re.search(r"\bnan\b", page, re.IGNORECASE)
@@ -58,7 +62,7 @@ def test_section_tells_rise_steps_resumes_samples_and_alerts() -> None:
     assert "<dd>320<small>4,000 tokens generated</small>" in page
     assert "<dd>40<small>20 optimizer steps left out</small>" in page
     assert "The reward rose on items that were not trained on" in page
-    assert "<strong>Alert:</strong> agent 1 is silent." in page
+    assert "<strong>Alert: agent 1 is silent.</strong> In 5 of 9 rows. Read the samples." in page
     assert "<summary>Epoch 2: 1 sample</summary>" in page
     assert "<strong>Paris</strong>" in page
     assert "<strong>(nothing)</strong>" in page
@@ -79,7 +83,7 @@ def test_section_before_the_end_says_that_held_out_items_come_last() -> None:
 
 def test_section_text_of_agents_is_stripped_cut_and_escaped() -> None:
     samples = [sample(1, EVIL), sample(1, "long " * 400)]
-    page = team_section.team(facts(samples=samples, alerts=[EVIL]))
+    page = team_section.team(facts(samples=samples, alerts=[Found(Severity.NOTE, EVIL, "x", "y")]))
     assert "<script>alert" not in page
     assert page.count("&lt;script&gt;alert") == 2
     said = page.partition("What the agents said")[2]

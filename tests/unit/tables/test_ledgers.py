@@ -75,6 +75,26 @@ def test_ledger_upper_case_status_and_statuses_of_others_are_mapped_and_said(tmp
     assert found.table["val_bpb"].isna().tolist()[7], "a crash has no score"
 
 
+@pytest.mark.parametrize(
+    ("said", "read", "baseline"),
+    [
+        ("baseline", "keep", True),
+        ("best", "keep", False),
+        ("tentative", "discard", False),
+        ("repair", "discard", False),
+        ("KEEP", "keep", False),
+        ("adopted-win", "keep", False),
+    ],
+)
+def test_ledger_status_of_others_is_mapped_and_the_mapping_is_printed(
+    tmp_path: Path, said: str, read: str, baseline: bool
+) -> None:
+    found = ledger(tmp_path, HEAD + f"a\t0.99\t44\tkeep\tx\nb\t0.98\t44\t{said}\ty\n")
+    assert statuses(found) == f"keep {read}"
+    assert bool(found.table["baseline"].iloc[1]) is baseline
+    assert said == "KEEP" or f"status {said!r} read as {read} (1 row)" in found.assumed
+
+
 def test_ledger_unknown_status_strict_names_line_lenient_reads_it_as_discard(tmp_path: Path) -> None:
     text = HEAD + "a\t0.99\t44\tkeep\tx\nb\t0.98\t44\tkeeep\ty\nc\t0.98\t44\tqwerty\ty\n"
     said = refused(tmp_path, text)
@@ -148,6 +168,28 @@ MESS = (
     + "0.1\t0.2\t0.5\t10\tkeep\t1\n"  # 14
     + "x\t0.10\t44\tkeep\tas wide as ours\n"  # 15
 )
+
+
+@pytest.mark.parametrize(
+    ("line", "rows"),
+    [
+        ("b\t0.98", 2),
+        ("b\t0.98\t44\tkeep\twith\ttabs", 3),
+        ("=====================", 2),
+        ("|---|---|---|", 2),
+        ("and so to bed", 2),
+        ("b,0.98,44,keep,by commas", 3),
+        ("lr\tval_bpb\tstatus\n0.1\t0.5\tkeep", 2),
+    ],
+    ids=["ragged", "too wide", "separator", "separator of Markdown", "prose", "commas", "another table"],
+)
+def test_ledger_line_that_is_no_row_is_named_and_lenient_reads_the_others(tmp_path: Path, line: str, rows: int) -> None:
+    text = HEAD + f"a\t0.99\t44\tkeep\tbase\n{line}\n" + ("" if "lr" in line else "z\t0.97\t44\tkeep\tlast\n")
+    assert "line 3:" in refused(tmp_path, text)
+    found = ledger(tmp_path, text, lenient=True)
+    assert len(found.table) == (1 if "lr" in line else rows)
+    told = found.left_out if len(found.table) < 3 else found.assumed
+    assert any(said.startswith("line 3:") for said in told)
 
 
 def test_ledger_mess_strict_names_every_line(tmp_path: Path) -> None:

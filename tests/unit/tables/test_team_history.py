@@ -1,4 +1,4 @@
-"""history.json of the team loop: its schema, what is refused, the alerts, and the published trainer's logs."""
+"""history.json of the team loop: its schema, what is refused, and the published trainer's logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from ratchet.core.errors import InputError
 from ratchet.tables import team_history
-from ratchet.tables.alerts import team_alerts
 from ratchet.tables.conform import TableError
 
 ROWS = 9
@@ -91,55 +90,6 @@ def test_history_that_is_empty_torn_or_missing_is_an_error_naming_the_log(
     with pytest.raises(InputError, match=said) as error:
         team_history.read(path, runs=tmp_path / "runs")
     assert "not a list" in said or str(log) in str(error.value)
-
-
-RISING = [0.1 * n for n in range(ROWS)]
-ALERTS = [
-    (
-        "agent 1: reward rose from 0.100 to 0.700 while completions grew from 16 to 29 of 32 tokens",
-        {"reward_mean": RISING, "agent1_completion_length": [14, 16, 18, 20, 22, 24, 28, 29, 30]},
-    ),
-    ("agent 0: entropy collapsed from 2 to 0.1 nats", {"agent0_entropy": [2.0] * 3 + [0.5] * 3 + [0.1] * 3}),
-    ("agent 1 is silent in 5 of 9 rows", {"agent1_completion_length": [5.0] * 4 + [1.0, 0.0, 1.0, 0.5, 1.0]}),
-    (
-        "held-out reward fell from 0.500 to 0.200",
-        {"eval_reward": [0.5, *[None] * 7, 0.2], "eval_reward_low": [0.4, *[None] * 7, 0.1],
-         "eval_reward_high": [0.6, *[None] * 7, 0.3]},
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("said", "columns"), ALERTS, ids=["length", "entropy", "silent", "held out"])
-def test_alerts_say_what_a_person_should_see(said: str, columns: dict[str, list[Any]]) -> None:
-    found = team_alerts(team_history.check(rows(**columns), "x"), 32)
-    assert len(found) == 1, found
-    assert said in found[0]
-
-
-QUIET = [
-    {},
-    {"reward_mean": RISING},
-    {"reward_mean": RISING[::-1], "agent1_completion_length": [14, 16, 18, 20, 22, 24, 28, 29, 30]},
-    {"reward_mean": RISING, "agent1_completion_length": [5, 6, 7, 8, 9, 10, 11, 12, 13]},
-    {"reward_mean": RISING, "agent1_completion_length": [30.0, 30.5] * 4 + [30.0]},
-    {"agent0_entropy": [2.0] * 3 + [0.5] * 6},
-    {"agent1_completion_length": [5.0] * 5 + [1.0] * 4},
-    {"agent0_entropy": [2.0] * 6 + [None] * 3},
-    {
-        "eval_reward": [0.5, *[None] * 7, 0.45],
-        "eval_reward_low": [0.4, *[None] * 7, 0.35],
-        "eval_reward_high": [0.6, *[None] * 7, 0.55],
-    },
-]
-
-
-@pytest.mark.parametrize("columns", QUIET, ids=range(len(QUIET)))
-def test_alerts_are_quiet_when_nothing_is_wrong(columns: dict[str, list[Any]]) -> None:
-    assert team_alerts(team_history.check(rows(**columns), "x"), 32) == []
-
-
-def test_alerts_of_a_history_too_short_for_a_trend_are_none() -> None:
-    assert team_alerts(team_history.check(rows(3, agent0_completion_length=[0.0] * 3), "x"), 32) == []
 
 
 def test_published_log_is_read_as_far_as_it_goes_and_says_what_was_assumed(tmp_path: Path) -> None:

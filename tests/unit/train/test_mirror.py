@@ -17,11 +17,13 @@ import pytest
 
 from ratchet.core.checkpoint import read_metadata
 from ratchet.settings import WANDB_SERVICE, Settings
+from ratchet.tables.findings import Found, Severity
 from ratchet.train import mirror as mirrors
 from ratchet.train import progress
-from ratchet.train.mirror import Mirror, history_steps, new_identity, recorded_steps
+from ratchet.train.mirror import Mirror, history_steps, new_identity, recorded_alerts, recorded_steps
 from toy_training import in_child, launch, make_project
 
+SLOW = Found(Severity.NOTE, "slow", "from 9 to 3", "wait")
 IDENTITY = {"id": "0a1b2c3d", "project": "toy", "entity": None}
 
 
@@ -52,10 +54,26 @@ def told(folder: Path) -> tuple[list[int], set[str]]:
     return steps, ids
 
 
+def alerts(folder: Path) -> list[dict[str, Any]]:
+    """Every alert in the offline files below `folder`, as W&B's own command reads them."""
+    return [record["alert"] for record in inspected(folder) if record["type"] == "alert"]
+
+
+def summarised(folder: Path) -> dict[str, Any]:
+    """The summary that the same files come to."""
+    told: dict[str, Any] = {}
+    for record in inspected(folder):
+        told |= record.get("summary", {}).get("update", {})
+    return told
+
+
 @pytest.mark.slow
 def test_mirror_of_a_killed_and_resumed_training_holds_each_step_once_in_one_run(tmp_path: Path) -> None:
-    """Real training, real SIGKILL: the rows committed before it, then the rest, under the id in the checkpoint."""
+    """Real training, real SIGKILL: the rows committed before it, then the rest, under the id in the checkpoint; the
+    learning rate's jump is an alert once, also when the finished run is opened again."""
     project = make_project(tmp_path / "project")
+    with (project / "arena/train.py").open("a") as arena:
+        arena.write("\n\ndef schedule(progress: float) -> float:\n    return 1.0 if progress < 0.45 else 0.2\n")
     where = tmp_path / "run"
 
     def killed() -> None:
@@ -73,6 +91,7 @@ def test_mirror_of_a_killed_and_resumed_training_holds_each_step_once_in_one_run
     assert in_child(killed) == -signal.SIGKILL
     run = next((where / "runs/train").iterdir())
     assert told(run)[0] == [1, 2, 3, 4, 5, 6]
+    assert alerts(run) == []
     assert in_child(lambda: launch(project, where, settings={"wandb": "offline"})) == 0
     steps, ids = told(run)
     defined = [record["metric"] for record in inspected(run) if record["type"] == "metric"]
@@ -82,6 +101,15 @@ def test_mirror_of_a_killed_and_resumed_training_holds_each_step_once_in_one_run
     metadata = read_metadata(max((run / "checkpoints").iterdir()))
     assert ids == {metadata["state"]["wandb"]["id"]} == {metadata["labels"]["wandb"]["id"]}
     assert metadata["state"]["wandb"]["project"] == "ratchet"
+    jump = "its multiplier goes from 1 to 0.2 at step 6; compare it with the arena's schedule()"
+    (alert,) = alerts(run)
+    assert (alert["title"], alert["level"]) == ("train: the learning rate jumps", "WARN")
+    assert alert["text"].startswith(jump)
+    assert in_child(lambda: launch(project, where, settings={"wandb": "offline"})) == 0
+    assert alerts(run) == [alert]
+    summary = summarised(run)
+    assert summary["train/alerts"] == 1
+    assert summary["train/alert"]["the learning rate jumps"].startswith(jump)
 
 
 @pytest.mark.slow
@@ -97,6 +125,22 @@ def test_mirror_sends_only_what_earlier_files_lack(tmp_path: Path) -> None:
     assert recorded_steps(tmp_path, "0a1b2c3d") == {1, 2, 3, 4, 5, 6}
     metrics = [record["metric"] for record in inspected(tmp_path) if record["type"] == "metric"]
     assert any(metric.get("glob_name") == "train/*" and metric["step_metric"] == "train/step" for metric in metrics)
+
+
+@pytest.mark.slow
+def test_mirror_tells_a_finding_once_and_the_summary_its_present_numbers(tmp_path: Path) -> None:
+    for evidence in ("from 9 to 3", "from 9 to 2"):
+        mirror = Mirror("offline", tmp_path, {})
+        mirror.tell([SLOW])  # before there is a run: nothing to show it in
+        mirror.send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
+        for _ in ("once", "twice"):
+            mirror.tell([SLOW._replace(evidence=evidence)])
+        mirror.close()
+        time.sleep(1.1)  # W&B names the folder by the second
+    (alert,) = alerts(tmp_path)
+    assert (alert["title"], alert["level"], alert["text"]) == ("train: slow", "INFO", "from 9 to 3; wait")
+    assert summarised(tmp_path)["train/alert"] == {"slow": "from 9 to 2; wait"}
+    assert recorded_alerts(tmp_path, "0a1b2c3d") == {"train: slow"}
 
 
 @pytest.mark.slow

@@ -20,8 +20,11 @@ from ratchet.loops.research.records import Status, Trial
 from ratchet.loops.research.view import Folder, Lines, Panel, View
 from ratchet.settings import Settings
 from ratchet.tables import ledgers
-from ratchet.train.mirror import recorded_steps
+from ratchet.tables.findings import Found, Severity
+from ratchet.train.mirror import recorded_alerts, recorded_steps
 from ratchet.train.progress import read_live
+
+NOISE = Found(Severity.WARNING, "the noise is larger than the improvement claimed", "0.001 of 0.006", "add seeds")
 
 
 def trials(experiments: int = 6) -> list[Trial]:
@@ -186,6 +189,18 @@ def test_view_told_by_many_threads_at_once_keeps_every_row() -> None:
     assert {number: attempt.step for number, attempt in told.board.attempts.items()} == {1: 199, 2: 199, 3: 199}
 
 
+def test_view_says_the_findings_before_the_end() -> None:
+    stream = io.StringIO()
+    told = View(Lines(stream))
+    played(told, None)
+    told.found([NOISE])
+    told.ended("the budget is used up")
+    assert stream.getvalue().splitlines()[-2:] == [
+        f"iterate: ALERT: {NOISE.what}: 0.001 of 0.006; add seeds",
+        "iterate: ended: the budget is used up",
+    ]
+
+
 def test_mirror_rows_carry_running_best_and_cumulative_cost() -> None:
     told = mirror.rows(trials())
     assert [row["step"] for row in told] == list(range(7))
@@ -205,10 +220,12 @@ def test_mirror_offline_sends_each_row_once_in_one_run_over_a_resume(tmp_path: P
     second = mirror.SessionMirror(settings)
     second.began(session(tmp_path, trials=tuple(trials()[:3])))
     second.decided(3, trials()[3])
+    second.found([NOISE])
     second.ended("the budget is used up")
     identity = json.loads((tmp_path / "wandb.json").read_text())
     assert recorded_steps(tmp_path, identity["id"]) == {0, 1, 2, 3}
-    folder = next(tmp_path.glob("wandb/offline-run-*"))
+    assert recorded_alerts(tmp_path, identity["id"]) == {"iterate: the noise is larger than the improvement claimed"}
+    folder = max(tmp_path.glob("wandb/offline-run-*"))
     folder.rename(folder.with_name(f"{folder.name}-1"))  # as W&B names it when both begin in the same second
     assert recorded_steps(tmp_path, identity["id"]) == {0, 1, 2, 3}
 

@@ -327,7 +327,8 @@ def test_session_tells_who_watches_in_order(project: Path) -> None:
     watcher = Watcher()
     session(project, Scripted([WIDER]), experiments=1, listeners=[watcher])
     names = [said[0] for said in watcher.said]
-    assert (names[0], names[-1]) == ("began", "ended")
+    assert (names[0], names[-2:]) == ("began", ["found", "ended"])
+    assert watcher.said[-2][1] == [], "a session that gains more than the noise, and one experiment, is no finding"
     assert [said for said in watcher.said if said[0] == "decided"] == [("decided", 0), ("decided", 1)]
     assert names.index("proposing") < len(names) - 1 - names[::-1].index("decided")
 

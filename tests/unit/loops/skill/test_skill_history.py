@@ -1,4 +1,4 @@
-"""history.json, what is published beside it, the alerts and the dashboard."""
+"""history.json, what is published beside it, and the dashboard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ratchet.loops.skill.publish import Published
 from ratchet.loops.skill.session import code
 from ratchet.report import training_dashboard
 from ratchet.tables import skill_history
-from ratchet.tables.alerts import skill_alerts
 from ratchet.tables.conform import TableError
 
 PUBLISHED = [
@@ -110,30 +109,6 @@ def test_history_with_a_wrong_field_names_record_field_and_value(published: Publ
         skill_history.check(rows, "history.json")
     assert "selection_hard, record 2: 1.5" in str(error.value)
     assert "action, record 3: 'accepted'" in str(error.value)
-
-
-def changed(published: Published, **columns: list[Any]) -> Any:
-    return skill_history.check(published.history, "x").assign(**columns)
-
-
-def test_alerts_say_what_a_person_should_see(published: Published) -> None:
-    steps = len(published.history)
-    calm = skill_alerts(changed(published), 0.0)
-    assert calm == []
-    cases = {
-        "under the seed document's 0.900": ({"current_score": [0.5] * steps}, 0.9, {}),
-        "jumps from 2 to 8 at step 6": ({"edit_budget": [8, 6, 4, 2, 2, 8]}, 0.0, {}),
-        "raise minibatch_size and merge_batch_size": (
-            {"tokens.rollout.prompt_tokens": [10**k for k in range(1, steps + 1)]}, 0.0, {},
-        ),
-        "slow_update is on": ({}, 0.0, {"use_slow_update": True}),
-        "rejected all 6": ({"action": ["reject"] * steps}, 0.0, {}),
-        "accepted all 6": ({"action": ["accept_new_best"] * steps}, 0.0, {}),
-    }  # fmt: skip
-    for said, (columns, baseline, params) in cases.items():
-        found = skill_alerts(changed(published, **columns), baseline, params)
-        assert len(found) == 1, found
-        assert said in found[0]
 
 
 def test_dashboard_is_a_picture_and_the_same_history_gives_the_same_bytes(published: Published) -> None:

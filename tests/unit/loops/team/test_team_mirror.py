@@ -91,6 +91,30 @@ def test_team_mirror_of_a_killed_and_resumed_run_holds_each_row_once_in_one_run(
     assert ids == {read_metadata(run / "checkpoint-4")["labels"]["wandb"]["id"]}
 
 
+class Flat(toy_team.LetterTask):
+    """Whatever is said earns the same: nothing can be learnt from it."""
+
+    def reward(self, completions: list[list[str]], items: list[Any]) -> list[float]:
+        return [0.5] * len(completions[0])
+
+
+@pytest.mark.slow
+def test_team_mirror_tells_a_finding_once_though_the_run_is_opened_again(tmp_path: Path) -> None:
+    def body() -> None:
+        for _ in ("trained", "opened again"):
+            ending, _ = train(tmp_path, task=Flat(), eval_interval=0)
+            time.sleep(1.1)  # W&B names the folder by the second
+        (tmp_path / "found.json").write_text(json.dumps([each.what for each in ending.found]))
+
+    assert in_child(body) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert "the agents have no new ideas" in found
+    run = list_runs(tmp_path / "runs")[0].path
+    assert [record["alert"]["title"] for record in inspected(run) if record["type"] == "alert"] == [
+        f"team: {what}" for what in found
+    ]
+
+
 @pytest.mark.slow
 def test_team_mirror_again_sends_what_is_missing(tmp_path: Path) -> None:
     def body() -> None:

@@ -24,7 +24,7 @@ def published(where: Path, out: Path, **over: Any) -> tuple[publish.Published, s
     live = session.make_session(config, toy_team.sources(), toy_team.LetterTask(items=4, held_out=2), here)
     with session.open_session(live, here) as run:
         ending = session.Driver(live, run, here, lambda line: None).drive()
-        found = publish.gather(live, ending, run.path)
+        found = publish.gather(live, ending)
     publish.write(found, out, live.team)
     return found, live
 
