@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,11 @@ class Comparison:
 
     params: list[tuple[str, Any, Any]]
     metrics: list[tuple[str, Any, Any]]
-    figures: list[tuple[str, Figure, Figure]]
     gain: Gain | None
     curves: list[tuple[int, float, float]]
     diff: list[str]
     without: list[str]
+    figures: Sequence[tuple[str, Figure, Figure]] = ()
 
 
 def run(
