@@ -21,6 +21,10 @@ LIBRARIES = ("tiktoken", "rustbpe", "pyarrow")
 def keep(name: str, figures: dict[str, Any]) -> None:
     """Print `figures` as JSON and write them with machine, versions, commit and date to bench/results/`name`.json."""
     path = ROOT / "bench/results" / f"{name}.json"
+    provenance = collect(ROOT, exclude=["bench/results"], libraries=_versions())
+    script = Path(provenance["argv"][0]).resolve()
+    if script.is_relative_to(ROOT):  # where the project lies is nobody's business
+        provenance["argv"][0] = script.relative_to(ROOT).as_posix()
     result = {
         "figures": figures,
         "machine": {
@@ -29,7 +33,7 @@ def keep(name: str, figures: dict[str, Any]) -> None:
             "load_1min": round(os.getloadavg()[0], 2),
         },
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "provenance": collect(ROOT, exclude=["bench/results"], libraries=_versions()),
+        "provenance": provenance,
     }
     atomic.write_json(path, result)
     print(json.dumps(figures, indent=2, ensure_ascii=False))
