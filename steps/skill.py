@@ -72,16 +72,19 @@ def train(request: session.Request) -> publish.Published:
         who = session.players(request.params, opened.path, here)
         try:
             ending = session.train(request, who, opened, say)
+            stopped = ending.asked or ending.state.step == 0
+            tested = (
+                session.look_at_test(request, who, ending.state.best.text) if ending.finished and not stopped else None
+            )
+            published = None if stopped else publish.gather(request, opened, ending, tested, paid(who))
         except BaseException:
             mirror.close(exit_code=1)
             raise
-        if ending.asked or ending.state.step == 0:
+        if published is None:
             mirror.close(exit_code=130)
             ways = f"continue with `ratchet run` or `ratchet resume {opened.path}`"
             print(f"skill: {ending.why}; {ways}", file=sys.stderr)
             raise SystemExit(130 if ending.asked else 2)
-        tested = session.look_at_test(request, who, ending.state.best.text) if ending.finished else None
-        published = publish.gather(request, opened, ending, tested, paid(who))
         mirror.close(published.found)
     return published
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ratchet.commands.project import enter_project, say_next
 from ratchet.core.errors import InfrastructureError, InputError, RatchetError
+from ratchet.remotes import is_clients
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -22,8 +23,6 @@ ADD_FOLDER = "dvc remote add -d store /path/to/folder"
 ADD_S3 = "dvc remote add -d store s3://BUCKET/PATH"
 SHOWN = 3
 KINDS = ("fetched", "added", "modified", "deleted")
-CLIENTS = ("aiobotocore", "aiohttp", "asyncssh", "azure", "botocore", "gcsfs", "google", "oss2", "s3fs")
-"""Of DVC's remotes: each has errors of its own, which no base class joins."""
 OWN_EXTRAS = ("s3",)
 UNSAVED = "unsaved files"
 
@@ -111,7 +110,7 @@ def one_line_errors(verb: str) -> Iterator[None]:
             raise InputError(verb, what, do) from None
         raise InputError(verb, f"DVC refuses: {_causes(error)}", "mend what it names") from None
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in CLIENTS:
+        if not is_clients(error):
             raise
         raise InfrastructureError(verb, f"the remote answers: {error}", "mend it, and type it again") from None
 

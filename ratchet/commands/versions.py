@@ -156,6 +156,7 @@ def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Cal
     documents = found(DOCUMENTS, output)
     judged = None if documents is None else pd.read_parquet(io.BytesIO(documents))
     files = {loop: found(path, output) for loop, path in courses.FILES.items()}
+    drawn = {loop: courses.published(loop, content) for loop, content in files.items() if content}
     return Version(
         name,
         what,
@@ -167,7 +168,7 @@ def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Cal
             for key, value in flat(json.loads(text), prefix=Path(path).stem).items()
         },
         intervals=_interval(judged),
-        courses={loop: courses.published(loop, content) for loop, content in files.items() if content},
+        courses={loop: course for loop, course in drawn.items() if not course.empty},
         documents=judged,
         arena=arena.decode() if arena else None,
         missing=tuple(missing),

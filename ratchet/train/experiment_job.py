@@ -30,7 +30,7 @@ PATHS = ("rows", "tokenizer", "arena", "runs")
 @dataclass(frozen=True, kw_only=True)
 class ExperimentJob:
     """What JOB.json holds. `params`: the `train` section; `runs`: where the run directory goes, whose checkpoints let
-    the same job continue after a kill. Device and threads are settings (RATCHET_DEVICE, RATCHET_THREADS)."""
+    the same job continue after a kill. Device, threads and ranks are settings: RATCHET_DEVICE, _THREADS, _RANKS."""
 
     params: Mapping[str, Any]
     rows: Path

@@ -89,15 +89,19 @@ def train_and_publish(request: Request, outputs: Published, settings: Settings) 
     """Train `request` from where its run stands, and publish to `outputs` when its stop step is reached.
 
     In as many processes as the settings say, or as the rank that torchrun has started this process as. Raises
-    InputError, and SystemExit 130 or 143 when a signal ended it: committed, nothing published.
+    InputError, and SystemExit: 130 or 143 when a signal ended it, committed and not published; 0 of other ranks.
     """
     ranks = join()
     if settings.ranks == 1 or ranks.size > 1:
         train_as_rank(request, outputs, settings, ranks)
+        if ranks.rank:
+            raise SystemExit(0)  # rank 0 publishes, and says the rest
         return
     from ratchet.train.experiment_job import ExperimentJob  # which imports this module
 
-    with exclusive(shared(resolve_device(settings.device, settings.threads), settings.ranks)):
+    device = resolve_device(settings.device, settings.threads)
+    shared(device, settings.ranks, settings.ranks - 1)  # is there a card for the last of them?
+    with exclusive(shared(device, settings.ranks)):
         params = request.params.model_dump(mode="json")
         job = ExperimentJob(params=params, rows=request.rows, tokenizer=request.tokenizer, arena=request.arena,
                             runs=settings.runs, outputs=outputs)  # fmt: skip

@@ -160,7 +160,11 @@ class Together(Alone):
 
     def spread(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See Alone."""
-        told = {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
+        plan = self.from_first({name: (t.shape, t.dtype, t.device.type) for name, t in state.items()})
+        if self.rank:  # whose optimizer may have no state yet
+            told = {name: torch.empty(shape, dtype=dtype, device=kind) for name, (shape, dtype, kind) in plan.items()}
+        else:
+            told = {name: tensor.detach().clone().contiguous() for name, tensor in state.items()}
         with reaching():
             for tensor in told.values():
                 self._dist.broadcast(tensor, 0)

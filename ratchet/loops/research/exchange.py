@@ -25,6 +25,7 @@ import ratchet
 from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.core.fingerprint import closure_digest, differences, tree_digest
 from ratchet.loops.research.executor import Experiment, Result, kept_result, result_file
+from ratchet.remotes import is_clients
 from ratchet.train.device import Device, resolve_dtype
 from ratchet.train.parameters import TrainParams
 
@@ -69,12 +70,13 @@ class Remote:
         """The remote's file system and address. Raises InfrastructureError when there is none that can be reached."""
         from dvc.exceptions import DvcException
         from dvc.repo import Repo
+        from dvc_objects.fs.errors import RemoteMissingDepsError
 
         try:
             with Repo(str(self.project)) as repo:
                 remote = repo.cloud.get_remote()
                 return remote.fs, remote.fs.join(remote.path, FOLDER)
-        except (DvcException, ImportError) as error:
+        except (DvcException, ImportError, RemoteMissingDepsError) as error:
             do = "name one that all machines reach: `dvc remote add -d store ADDRESS`"
             raise InfrastructureError("experiments", f"no DVC remote: {error}", do) from None
 
@@ -101,9 +103,18 @@ class Remote:
                 return False
             fs.get_file(self._at(job, name), str(Path(folder) / name))
             job.folder.mkdir(parents=True, exist_ok=True)
-            with tarfile.open(Path(folder) / name) as archive:
-                archive.extractall(job.folder, filter="data")
+            _unpack(Path(folder) / name, job.folder)
         return True
+
+
+def _unpack(packed: Path, folder: Path) -> None:
+    """Bring what `packed` holds into `folder`; last what says that the rest is whole, wherever a kill comes."""
+    with tempfile.TemporaryDirectory(dir=folder) as raw, tarfile.open(packed) as archive:
+        archive.extractall(raw, filter="data")
+        files = [path.relative_to(raw) for path in Path(raw).rglob("*") if path.is_file()]
+        for name in sorted(files, key=lambda name: (name.name == "metrics.json" or name.match("result-*"), name)):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(raw) / name).replace(folder / name)
 
 
 class ThroughRemote:
@@ -206,10 +217,12 @@ def _alone(runs: Path) -> Iterator[None]:
 
 @contextmanager
 def reached() -> Iterator[None]:
-    """What a remote raises when it cannot be reached, as InfrastructureError."""
+    """What a remote raises when it cannot be reached, or gives half an archive, as InfrastructureError."""
     try:
         yield
-    except OSError as error:  # those of the network and of stores included
+    except Exception as error:
+        if not isinstance(error, OSError | tarfile.TarError) and not is_clients(error):
+            raise
         raise InfrastructureError("experiments", f"the DVC remote fails: {error}", "mend it and run again") from None
 
 

@@ -23,6 +23,8 @@ from ratchet.loops.research.executor import Experiment, Laboratory, Result, Stop
 T = TypeVar("T")
 ATTEMPTS = 3
 POLL_S = 2.0
+STARTING = 5
+"""Times `lost_s` that a worker may take to start a run it has taken, fetching an image perhaps."""
 BEATS = 5
 """Signs of life that a run gives in the time after which it counts as lost."""
 
@@ -62,6 +64,7 @@ class Call:
 
     async def run(self, parameters: dict[str, Any], key: str) -> str:
         """Why it gave no result; "" when it completed. Raises InfrastructureError when it cannot be called at all."""
+        from httpx import HTTPStatusError
         from prefect.client.orchestration import get_client
         from prefect.deployments import run_deployment
         from prefect.exceptions import PrefectException
@@ -88,37 +91,39 @@ class Call:
                         return why
                     await (asyncio.sleep(POLL_S / 4) if asked else asyncio.to_thread(self.stopping.wait, POLL_S))
                     run = await self._asked(read)
-        except (PrefectException, RuntimeError) as error:
+        except (PrefectException, RuntimeError, HTTPStatusError) as error:
             said = str(error).partition("\n")[0] or type(error).__name__
             do = "serve it, or set RATCHET_EXECUTOR=threads"
             raise InfrastructureError(f"deployment {self.name}", said, do) from error
         return "" if run.state.is_completed() else f"ended {run.state.name}: {run.state.message}"
 
     async def _is_lost(self, client: Any, run: Any) -> bool:
-        """Whether a run that a worker has begun has given no new sign for `lost_s`. One that waits in the queue, or for
-        its process to start, is not lost."""
+        """Whether a run that a worker has taken has given no new sign for `lost_s`. One that waits in the queue is not
+        lost."""
         from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
-        if not run.state.is_running():
+        if run.state.is_scheduled():
             self._heard = monotonic()
-        elif monotonic() - self._looked > self.lost_s / BEATS:
+        elif run.state.is_running() and monotonic() - self._looked > self.lost_s / BEATS:
             self._looked = monotonic()
             mine = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
             signs = await self._asked(partial(client.read_artifacts, flow_run_filter=mine))
             sign = [(str(each.id), str(each.updated)) for each in signs]
             if sign != self._sign:
                 self._sign, self._heard = sign, monotonic()
-        return monotonic() - self._heard > self.lost_s
+        return monotonic() - self._heard > self.lost_s * (STARTING if run.state.is_pending() else 1)
 
     async def _asked(self, request: Callable[[], Awaitable[T]]) -> T:
         """The server's answer to `request`, asked again while the network is cut; nobody is lost meanwhile."""
-        from httpx import TransportError
+        from httpx import HTTPStatusError, TransportError
 
         begun = monotonic()
         while True:
             try:
                 answer = await request()
-            except (TransportError, OSError) as error:
+            except (TransportError, OSError, HTTPStatusError) as error:
+                if isinstance(error, HTTPStatusError) and error.response.status_code < 500:
+                    raise  # an answer, and no sign of a server under load
                 if monotonic() - begun > self.lost_s or self.stopping.is_set():
                     what = f"no server answers ({type(error).__name__})"
                     do = "start it, or set RATCHET_EXECUTOR=threads"

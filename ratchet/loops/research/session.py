@@ -243,8 +243,8 @@ def devices(device: Device, workers: int) -> tuple[Device, ...]:
         return (replace(device, threads=max(1, device.threads // workers)),) * workers
     import torch
 
-    count = torch.cuda.device_count()
-    firsts = [(device.index + place * device.ranks) % count for place in range(workers)]
+    groups = max(1, (torch.cuda.device_count() - device.index) // device.ranks)
+    firsts = [device.index + place % groups * device.ranks for place in range(workers)]
     return tuple(shared(resolve_device(f"cuda:{first}", device.threads), device.ranks) for first in firsts)
 
 

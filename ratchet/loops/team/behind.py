@@ -70,9 +70,11 @@ class StoreBehind(Store):
 
     def wait(self) -> None:
         """Return when what was handed to `commit` is the newest checkpoint. Raises what went wrong instead."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        if self._pending is not None:
+            error = self._pending.exception()  # interrupted here, it is still there for `finish`
+            self._pending = None
+            if error is not None:
+                raise error
 
     def finish(self) -> None:
         """Let a commit under way end, well or not: for where something else has gone wrong already."""

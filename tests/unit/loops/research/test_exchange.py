@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ratchet.core.errors import InputError
-from ratchet.loops.research.exchange import ThroughRemote, arrived, bring
+from ratchet.core.errors import InfrastructureError, InputError
+from ratchet.loops.research.exchange import ThroughRemote, _unpack, arrived, bring, reached
 from ratchet.loops.research.executor import Experiment
 from ratchet.train.device import Device
 
@@ -25,6 +26,29 @@ def job_in(project: Path) -> Experiment:
         tokenizer=project / "tokenizer", split=project / "split", judged_rows=None, batch_rows=1, judge_limit_s=1.0,
         seconds=1.0, memory_mb=1, processes=1, session="s",
     )  # fmt: skip
+
+
+def test_archive_is_unpacked_with_what_says_whole_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tarfile.open(tmp_path / "trained.tar", "w") as archive:
+        for name in ("trained/metrics.json", "trained/model/weights", "result-val.json", "run.log"):
+            archive.addfile(tarfile.TarInfo(name))
+    order: list[str] = []
+    move = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        order.append(self.name)
+        return move(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    (tmp_path / "k").mkdir()
+    _unpack(tmp_path / "trained.tar", tmp_path / "k")
+    assert set(order[2:]) == {"metrics.json", "result-val.json"}
+    assert sorted(path.name for path in (tmp_path / "k").iterdir()) == ["result-val.json", "run.log", "trained"]
+
+
+def test_half_an_archive_is_one_line() -> None:
+    with pytest.raises(InfrastructureError, match="experiments: the DVC remote fails: half"), reached():
+        raise tarfile.ReadError("half")
 
 
 def test_job_arrives_in_another_checkout_with_the_paths_of_that_one(tmp_path: Path) -> None:

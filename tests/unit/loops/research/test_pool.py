@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from prefect.client.schemas.objects import State, StateType
 
 from ratchet.core.errors import InfrastructureError
 from ratchet.loops.research import pool
@@ -40,8 +42,8 @@ class Server:
         return [SimpleNamespace(id="a", updated=self.updated)]
 
 
-def run(*, running: bool) -> SimpleNamespace:
-    return SimpleNamespace(id="00000000-0000-0000-0000-000000000001", state=SimpleNamespace(is_running=lambda: running))
+def run(kind: StateType) -> SimpleNamespace:
+    return SimpleNamespace(id="00000000-0000-0000-0000-000000000001", state=State(type=kind))
 
 
 def test_run_is_lost_when_its_progress_stays_as_it_is(clock: SimpleNamespace) -> None:
@@ -49,17 +51,30 @@ def test_run_is_lost_when_its_progress_stays_as_it_is(clock: SimpleNamespace) ->
     for _ in range(3 * BEATS):
         clock.at += LOST_S / BEATS + 0.1
         server.updated += 1
-        assert not asyncio.run(here._is_lost(server, run(running=True)))
+        assert not asyncio.run(here._is_lost(server, run(StateType.RUNNING)))
     clock.at += LOST_S - 1
-    assert not asyncio.run(here._is_lost(server, run(running=True)))
+    assert not asyncio.run(here._is_lost(server, run(StateType.RUNNING)))
     clock.at += 2
-    assert asyncio.run(here._is_lost(server, run(running=True)))
+    assert asyncio.run(here._is_lost(server, run(StateType.RUNNING)))
 
 
 def test_run_that_waits_in_the_queue_is_not_lost(clock: SimpleNamespace) -> None:
     here = call(clock)
     clock.at += 100 * LOST_S
-    assert not asyncio.run(here._is_lost(Server(), run(running=False)))
+    assert not asyncio.run(here._is_lost(Server(), run(StateType.SCHEDULED)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "patience_s"), [(StateType.PENDING, pool.STARTING * LOST_S), (StateType.CANCELLING, LOST_S)]
+)
+def test_run_whose_machine_dies_while_it_starts_or_stops_is_lost(
+    clock: SimpleNamespace, kind: StateType, patience_s: float
+) -> None:
+    here = call(clock)
+    clock.at += patience_s - 1
+    assert not asyncio.run(here._is_lost(Server(), run(kind)))
+    clock.at += 2
+    assert asyncio.run(here._is_lost(Server(), run(kind)))
 
 
 def test_cut_network_is_waited_for_and_loses_nobody(clock: SimpleNamespace) -> None:
@@ -74,7 +89,23 @@ def test_cut_network_is_waited_for_and_loses_nobody(clock: SimpleNamespace) -> N
 
     assert asyncio.run(here._asked(request)) == "answer"
     assert len(tries) == 3
-    assert not asyncio.run(here._is_lost(Server(), run(running=True)))
+    assert not asyncio.run(here._is_lost(Server(), run(StateType.RUNNING)))
+
+
+@pytest.mark.parametrize(("code", "tries"), [(500, 2), (404, 1)])
+def test_server_under_load_is_asked_again_and_its_refusal_is_not(clock: SimpleNamespace, code: int, tries: int) -> None:
+    asked = []
+
+    async def request() -> str:
+        asked.append(code)
+        if len(asked) == 2:
+            return "answer"
+        answer = httpx.Response(code, request=httpx.Request("GET", "http://server"))
+        raise httpx.HTTPStatusError("no", request=answer.request, response=answer)
+
+    with pytest.raises(httpx.HTTPStatusError) if code == 404 else nullcontext():
+        assert asyncio.run(call(clock)._asked(request)) == "answer"
+    assert len(asked) == tries
 
 
 def test_server_that_does_not_come_back_is_told(clock: SimpleNamespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,27 @@ def test_store_behind_writer_that_raises_is_told_at_once_and_leaves_nothing(tmp_
     store.commit(1, {}, {})
     store.wait()
     assert store.head() is not None
+
+
+def test_store_behind_interrupted_while_it_waits_still_has_the_commit_to_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the run's lock would be given back while the thread moves HEAD."""
+
+    def interrupted(_self: Future[None], _timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    store = made(tmp_path)
+    assert store.load() is None
+    gate = Gate(monkeypatch)
+    store.commit(1, {"step": 1}, {"weights": lambda path: path.write_bytes(b"1")})
+    with monkeypatch.context() as second_signal:
+        second_signal.setattr(Future, "exception", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.wait()
+    gate.opened.set()
+    store.finish()
+    assert store.head() == (1, store.verify(1)["sha256"])
 
 
 def test_store_behind_sweeps_what_a_kill_left_of_its_blobs(tmp_path: Path) -> None:
