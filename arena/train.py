@@ -316,7 +316,7 @@ class Experiment:
     batch_rows, accumulation = BATCH_ROWS, ACCUMULATION
 
     def __init__(self, spec: Any) -> None:
-        self.device, self.reduce = torch.device(spec.device), spec.reduce
+        self.device, self.reduce = torch.device(spec.device), getattr(spec, "reduce", list)  # none outside Ratchet
         self.model = GPT(spec).to(self.device)
         self.optimizer = Optimizer(self.model)
         compiled = partial(torch.compile, dynamic=False) if spec.compile else lambda function: function

@@ -97,7 +97,10 @@ def test_flow_stage_that_was_asked_to_end_is_stopped_not_failed(toy: Toy, prefec
     assert f"stage left was stopped:\n{said}\nnext: ratchet run (goes on where it stopped)\n" in ran.stderr
     assert "failed:" not in ran.stderr
     got = states(prefect_home)
-    assert (got["left"], got["right"], got["end"]) == ("Stopped", "Ran", "NotReady")
+    assert (got["left"], got["right"]) == ("Stopped", "Ran")
+    assert got["end"] in {"NotReady", "Cancelled"}, (
+        "told by what it waits for, or by the flow that ends: the first wins"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])

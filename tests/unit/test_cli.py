@@ -180,6 +180,7 @@ def test_find_run_ambiguous_and_unknown_names_are_refused(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_doctor_and_report_say_what_to_do(toy: Toy) -> None:
     toy.write("constraints.txt", "pydantic==0.0.1\n")
+    toy.write("constraints-extras.txt", "")
     sick = ratchet(toy.root, "doctor", "--json")
     assert sick.returncode == 1
     findings = {row["what"]: row for row in json.loads(sick.stdout)}

@@ -84,6 +84,7 @@ def botocore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "botocore-1.0.dist-info").mkdir()
     (root / "botocore-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: botocore\nVersion: 1.0\n")
     monkeypatch.setattr(sys, "path", [str(root), *sys.path])
+    monkeypatch.delitem(sys.modules, "botocore", raising=False)  # an S3 client's
     return service
 
 
