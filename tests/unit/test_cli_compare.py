@@ -228,7 +228,7 @@ def test_markdown_of_a_strangers_values_is_code_and_fits_into_a_comment() -> Non
     nasty = "`@all` | <b>\n# [x](http://h)"
     rows = [(f"m.{number} {nasty}", nasty * 20, nasty) for number in range(100)]
     diff = ["````", *(f"+{nasty * 9}" for _ in range(1000))]
-    found = compare.Comparison(rows, rows, [], None, [], diff, [nasty])
+    found = compare.Comparison(rows, rows, None, [], diff, [nasty])
     text = compare_markdown.page(Version("a", nasty), Version("b", ""), found)
     assert 40_000 < len(text) < 65_536
     assert text.count("<details>") == text.count("</details>") == 1
@@ -240,7 +240,7 @@ def test_markdown_of_a_strangers_values_is_code_and_fits_into_a_comment() -> Non
     assert len(rows_of_tables) == 80
     assert {line.count("|") for line in rows_of_tables} == {5}
     small = compare_markdown.page(
-        Version("a", ""), Version("b", ""), compare.Comparison([], [], [], None, [], diff[:2], [])
+        Version("a", ""), Version("b", ""), compare.Comparison([], [], None, [], diff[:2], [])
     )
     assert "\n`````diff\n````\n+" in small, "a fence that the diff cannot close"
 
