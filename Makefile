@@ -21,7 +21,7 @@ WORKFLOWS ?= .github/workflows
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 
-.PHONY: help setup setup-dev setup-s3 run smoke smoke-again smoke-diff test test-quick test-gpu lint workflows format types deps docs bench verify-claims image constraints \
+.PHONY: help setup setup-dev setup-store run smoke smoke-again smoke-diff test test-quick test-gpu lint workflows format types deps docs bench verify-claims image constraints \
         clean distclean
 
 help: ## what can be typed here
@@ -53,7 +53,7 @@ $(VENV)/lint.stamp: $(VENV)/dev.stamp .github/lint/package.json .github/lint/pac
 setup: $(VENV)/base.stamp ## create .venv from pyproject.toml and constraints.txt
 setup-dev: $(VENV)/dev.stamp ## the same with the tools that tests need
 
-setup-s3: setup ## with the client of S3-compatible stores
+setup-store: setup ## with the client of S3-compatible stores
 	$(PIP) -c constraints-extras.txt -e '.[s3]'
 
 run: setup ## bring the whole pipeline up to date: data, model, judgement, report
