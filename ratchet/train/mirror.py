@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
@@ -108,25 +109,21 @@ class Mirror:
         new = [row for row in rows if row["step"] > self._last]
         if self._broken or identity is None or not new:
             return
-        try:
+        name, columns, _ = self._sent
+        with self._harmless():
             self._run = self._run or self._start(identity)
             for row in new:
                 if row["step"] not in self._held:
-                    name, columns, _ = self._sent
                     values = {f"{name}/{column}": row[column] for column in columns if row[column] is not None}
                     self._run.log({self._sent.step: row["step"], **values}, step=row["step"], commit=True)
                 self._last = row["step"]
-        except Exception as error:  # noqa: BLE001  (the boundary: whatever a mirror raises, a training goes on)
-            self._give_up(error)
 
     def summarise(self, values: Mapping[str, Any]) -> None:
         """Set `values` in the summary of the run, when one has started."""
         if self._broken or self._run is None:
             return
-        try:
+        with self._harmless():
             self._run.summary.update(dict(values))
-        except Exception as error:  # noqa: BLE001  (the same boundary)
-            self._give_up(error)
 
     def tell(self, found: Iterable[Found]) -> None:
         """Show the findings on what was sent: each as an alert, once however often the run resumes, and all of them,
@@ -135,15 +132,13 @@ class Mirror:
             return
         name, found = self._sent.name, list(found)
         told = {each.what: f"{each.evidence}; {each.do}" for each in found}
-        try:
+        with self._harmless():
             for each in found:
                 title = f"{name}: {each.what}"[:TITLE_LETTERS]
                 if title not in self._alerted:
                     self._run.alert(title=title, text=told[each.what], level=LEVELS[each.severity])
                     self._alerted.add(title)
             self._run.summary.update({f"{name}/alerts": len(found), f"{name}/alert": told})
-        except Exception as error:  # noqa: BLE001  (the same boundary)
-            self._give_up(error)
 
     def close(self, exit_code: int = 0) -> None:
         """End the process' part of the run; W&B writes out what it holds, for `FINISH_SECONDS` and no longer."""
@@ -183,8 +178,6 @@ class Mirror:
             raise ConnectionError("no API key; `wandb login` or set WANDB_API_KEY")
         run = self._open(identity, "online")
         self._held = set(range(run.starting_step))  # the server's word: what was never uploaded is sent again
-        known = run.summary.get(f"{self._sent.name}/alert") or {}
-        self._alerted = {f"{self._sent.name}: {what}"[:TITLE_LETTERS] for what in known.keys()}  # noqa: SIM118  (W&B's own mapping)
         return run
 
     def _open(self, identity: RunIdentity, mode: Literal["online", "offline"]) -> Any:
@@ -205,6 +198,14 @@ class Mirror:
         run.define_metric(f"{self._sent.name}/*", step_metric=self._sent.step)
         return run
 
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """The boundary: whatever W&B raises, a training goes on without its mirror."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self._give_up(error)
+
     def _give_up(self, error: Exception) -> None:
         self._broken = True
         told = f"{self._sent.name}: W&B: {_first_line(error)}; {self._sent.doing} goes on without its mirror"
@@ -221,7 +222,7 @@ def recorded_steps(folder: Path, run_id: str) -> set[int]:
 
 
 def recorded_alerts(folder: Path, run_id: str) -> set[str]:
-    """The titles of the alerts that the same files hold."""
+    """The titles of the alerts that the same files hold. W&B writes such a file in either mode, before it sends."""
     return {
         record.alert.title
         for file in _files(folder, run_id)
