@@ -12,6 +12,7 @@ from typing import Any
 
 from ratchet.core import atomic
 from ratchet.core.provenance import collect
+from ratchet.train.device import resolve_device, resolve_dtype
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("tiktoken", "rustbpe", "pyarrow")
@@ -29,6 +30,7 @@ def keep(name: str, figures: dict[str, Any]) -> None:
         "figures": figures,
         "machine": {
             "cpu": _cpu_name(),
+            "native_bfloat16": resolve_dtype("auto", resolve_device("cpu", 1)) == "bfloat16",
             "cpus": len(os.sched_getaffinity(0)),
             "load_1min": round(os.getloadavg()[0], 2),
         },

@@ -26,6 +26,8 @@ from urllib.request import urlopen
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support"))
 
 from prefect_server import prefect_server  # pyright: ignore[reportMissingImports]
+from ratchet.loops.research.pool import BEATS, POLL_S
+from ratchet.settings import Settings
 from results import ROOT, keep
 from toy_pool import (  # pyright: ignore[reportMissingImports]
     Cable,
@@ -36,8 +38,7 @@ from toy_pool import (  # pyright: ignore[reportMissingImports]
     wait_until,
 )
 
-LOST_S = 120.0
-"""As RATCHET_EXPERIMENT_LOST_S is by default."""
+LOST_S = Settings.model_fields["experiment_lost_s"].default
 QUERY_S = 10
 """What a worker waits between two looks at its pool by default; the toy's look more often."""
 TOY_S = 5.0
@@ -93,8 +94,8 @@ def extrapolated(seen: dict[str, Any], workers: int, gpu_hour: float, gb_out: fl
     default = json.loads((ROOT / "metrics/train.json").read_text(encoding="utf-8"))
     trained = 1e6 * default["params_m"] * BYTES_PER_PARAM
     per_worker = seen["calls_per_s_of_an_idle_worker"] + seen["calls_of_a_worker_per_experiment"] / GPU_EXPERIMENT_S
-    watching = 1 / 2.0 + 5 / LOST_S  # pool.POLL_S, pool.BEATS
-    load = workers * (per_worker + watching + 5 / LOST_S)
+    watching = 1 / POLL_S + BEATS / LOST_S
+    load = workers * (per_worker + watching + BEATS / LOST_S)
     gigabytes = 100 * (trained + seen["result_bytes"]) / 1e9
     return {
         "workers": workers, "calls_per_s": round(load, 2),

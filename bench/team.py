@@ -179,7 +179,11 @@ def main() -> None:
             found[name].append(measured(name, sys.argv[1:]))
     if asked.default:
         found["default"] = [measured("default", sys.argv[1:])]
-    results.keep("team", figures(found, asked))
+    told = figures(found, asked)
+    if asked.published:
+        results.keep("team", told)
+    else:
+        print(json.dumps(told, indent=2))
 
 
 def figures(found: dict[str, list[dict[str, Any]]], asked: argparse.Namespace) -> dict[str, Any]:

@@ -160,12 +160,15 @@ def results(
     png: Annotated[Path | None, typer.Option(metavar="OUT", help="Draw the picture there.")] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Read what is readable, list what is left out.")] = False,
     hits: Annotated[int, typer.Option(min=0, help="So many of the largest improvements.")] = 10,
+    profile: Profile = None,
+    override: Override = None,
     as_json: Json = False,
 ) -> None:
     """Say what a research session came to: kept, crashed, best, largest improvements, cost.
 
     Reads the results.tsv of any research loop with the published columns (commit val_bpb memory_gb status
-    description), in whatever order and shape, and says what it had to assume.
+    description), in whatever order and shape, and says what it had to assume. Without FILE the project's own, or with
+    --profile or -S that of that copy.
 
       ratchet results
       ratchet results night.tsv --png night.png
@@ -173,7 +176,8 @@ def results(
     """
     from ratchet.commands import research
 
-    research.results(file, png=png, lenient=lenient, hits=hits, as_json=as_json)
+    place = research.ledger_file(file, profile, override or [])
+    research.results(place, png=png, lenient=lenient, hits=hits, as_json=as_json)
 
 
 @app.command()

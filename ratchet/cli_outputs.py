@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ratchet.cli_options import Json, Profile
+from ratchet.cli_options import Json, Override, Profile
 
 app = typer.Typer()
 
@@ -15,16 +15,17 @@ app = typer.Typer()
 @app.command()
 def report(
     profile: Profile = None,
+    override: Override = None,
     open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
     port: Annotated[
         int | None,
         typer.Option("--serve", metavar="PORT", min=0, max=65535, help="Serve it on localhost; 0: any port."),
     ] = None,
 ) -> None:
-    """Say where the report is: one HTML page that needs no network."""
+    """Say where the report is: one HTML page that needs no network. With --profile or -S that of that copy."""
     from ratchet.commands import setup
 
-    setup.report(profile=profile, open_it=open_it, port=port)
+    setup.report(profile=profile, overrides=override or [], open_it=open_it, port=port)
 
 
 @app.command()

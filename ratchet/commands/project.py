@@ -55,9 +55,14 @@ def find_copy(project: Path, profile: str | None, overrides: Sequence[str]) -> P
         return project
     copy = project / COPIES / name_of(profile, overrides)
     if not copy.is_dir():
-        again = " ".join([*([f"--profile {profile}"] if profile else []), *(f"-S {text}" for text in overrides)])
-        raise InputError(copy.relative_to(project), "no such copy yet", f"type `ratchet run {again}`")
+        do = f"type `ratchet run{as_options(profile, overrides)}`"
+        raise InputError(copy.relative_to(project), "no such copy yet", do)
     return copy
+
+
+def as_options(profile: str | None, overrides: Sequence[str]) -> str:
+    """A profile and overrides as they are typed, each with a blank before it."""
+    return "".join([f" --profile {profile}"] * bool(profile) + [f" -S {text}" for text in overrides])
 
 
 def _first_comment(path: Path) -> str:

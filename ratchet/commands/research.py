@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from ratchet.commands.project import enter_project, print_json, print_table, say_next
+from ratchet.commands.project import as_options, enter_project, find_copy, print_json, print_table, say_next
 from ratchet.copies import copies
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
@@ -23,11 +23,10 @@ POLL_S = 0.25
 LOOP = "iterate"
 
 
-def results(file: Path | None, *, png: Path | None, lenient: bool, hits: int, as_json: bool) -> None:
+def results(path: Path, *, png: Path | None, lenient: bool, hits: int, as_json: bool) -> None:
     """Say what a ledger comes to, on one screen; ours or any that has the published columns."""
     from ratchet.tables import improvement, ledgers
 
-    path = _ledger_file(file)
     ledger = ledgers.read(path, lenient=lenient)
     course = improvement.course(ledger)
     if png is not None:
@@ -43,18 +42,18 @@ def results(file: Path | None, *, png: Path | None, lenient: bool, hits: int, as
     if png is not None:
         print(f"picture: {png}")
     else:
-        say_next(
-            f"ratchet results {file or ''}{' ' if file else ''}--png progress.png{' --lenient' if lenient else ''}"
-        )
+        say_next(f"ratchet results {path} --png progress.png{' --lenient' if lenient else ''}")
 
 
-def _ledger_file(file: Path | None) -> Path:
-    """The ledger that is meant: a file, a folder that has one, or the project's own."""
+def ledger_file(file: Path | None, profile: str | None, overrides: Sequence[str]) -> Path:
+    """The ledger that is meant: a file, a folder that has one, or that of the project or of a copy."""
     if file is None:
-        enter_project()
-        if not RESULTS.is_file():
-            raise InputError(RESULTS, "no session has published yet", "`ratchet run --until iterate`, or name a file")
-        return RESULTS
+        project = enter_project()
+        found = find_copy(project, profile, overrides) / RESULTS
+        if not found.is_file():
+            do = f"`ratchet run{as_options(profile, overrides)} --until iterate`, or name a file"
+            raise InputError(RESULTS, "no session has published yet", do)
+        return found.relative_to(project)
     return file / "results.tsv" if file.is_dir() else file
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
-from ratchet.commands.project import REPORT, enter_project, find_copy, say_next
+from ratchet.commands.project import REPORT, as_options, enter_project, find_copy, say_next
 from ratchet.core.errors import InputError
 from ratchet.params import PARAMS_FILE
 
@@ -28,15 +28,15 @@ def init(*, text: Path | None, parquet: Path | None, options: Mapping[str, str |
     say_next("ratchet run --dry-run")
 
 
-def report(*, profile: str | None, open_it: bool, port: int | None = None) -> None:
+def report(*, profile: str | None, overrides: Sequence[str], open_it: bool, port: int | None = None) -> None:
     """Say where the report is; `open_it`: show it in the browser; `port`: serve it to this machine until Ctrl-C.
 
     Raises InputError when there is none, no browser, or the port is taken.
     """
     project = enter_project()
-    path = find_copy(project, profile, ()) / REPORT
+    path = find_copy(project, profile, overrides) / REPORT
     if not path.is_file():
-        raise InputError(REPORT, "no report yet", f"type `ratchet run{f' --profile {profile}' if profile else ''}`")
+        raise InputError(REPORT, "no report yet", f"type `ratchet run{as_options(profile, overrides)}`")
     print(path)
     if open_it and not webbrowser.open(path.as_uri()):
         raise InputError("browser", "none to be found on this machine", f"open {path.as_uri()} in one")

@@ -137,9 +137,9 @@ class ContainerSandbox:
                 raise InputError(job.name, f"{path} does not exist", "give only paths that are there")
         job.log.parent.mkdir(parents=True, exist_ok=True)
         hands = hand_over(job.reads, (*job.writes, *instead.values()), job.name)
-        hands = replace(hands, home=stand_in(_places(job, instead).items()))
         name = f"ratchet-{re.sub(r'[^a-zA-Z0-9_.-]+', '-', job.name)}-{uuid.uuid4().hex[:8]}"
         try:
+            hands = replace(hands, home=stand_in(_places(job, instead).items()))
             return RunningContainer(self._api, self._create(job, name, hands, instead), job, name, hands, self._lost)
         except BaseException:
             with suppress(*ENGINE_ERRORS):

@@ -39,7 +39,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def shown(capsys: pytest.CaptureFixture[str], file: Path | None = None, **more) -> str:
     options = {"png": None, "lenient": False, "hits": 10, "as_json": False, **more}
-    research.results(file, **options)
+    research.results(research.ledger_file(file, None, []), **options)
     return capsys.readouterr().out
 
 
@@ -78,7 +78,18 @@ def test_results_without_a_file_are_the_project_s_own(project: Path, capsys: pyt
 def test_results_before_a_session_say_what_to_type(project: Path) -> None:
     (project / "data/iterate/results.tsv").unlink()
     with pytest.raises(InputError, match="no session has published yet"):
-        research.results(None, png=None, lenient=False, hits=3, as_json=False)
+        research.ledger_file(None, None, [])
+
+
+def test_results_of_a_copy_are_those_that_its_overrides_made(project: Path) -> None:
+    with pytest.raises(InputError, match=r"type `ratchet run --profile smoke -S iterate.seed=2`"):
+        research.ledger_file(None, "smoke", ["iterate.seed=2"])
+    copy = project / copies.COPIES / copies.name_of("smoke", ["iterate.seed=2"]) / "data/iterate"
+    copy.mkdir(parents=True)
+    with pytest.raises(InputError, match="no session has published yet"):
+        research.ledger_file(None, "smoke", ["iterate.seed=2"])
+    (copy / "results.tsv").write_text("")
+    assert research.ledger_file(None, "smoke", ["iterate.seed=2"]) == (copy / "results.tsv").relative_to(project)
 
 
 def running_session(project: Path):
