@@ -26,10 +26,10 @@ from ratchet.data.packing import PackedSplit
 from ratchet.train.arena import with_knobs
 from ratchet.train.device import resolve_device, resolve_dtype
 from ratchet.train.interruption import Interruption
-from ratchet.train.mirror import Mirror
 from ratchet.train.parameters import TrainParams
 from ratchet.train.progress import Watch
 from ratchet.train.trainer import Plan, Training
+from ratchet.train.training_mirror import TrainingMirror
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCAB, SEQUENCE_LEN, ROWS = 8192, 256, 2048
@@ -55,7 +55,8 @@ def measure(steps: int, blocks: int, depth: int, threads: int) -> dict[str, Any]
         plan = Plan(
             params=params, split=made_up_split(Path(temp) / "pack"), device=device,
             source=with_knobs((ROOT / "arena/train.py").read_text(), {"DEPTH": depth}),
-            dtype=resolve_dtype("auto", device), mirror=Mirror("disabled", run.path, {}), wandb=None, log_interval=1,
+            dtype=resolve_dtype("auto", device), mirror=TrainingMirror("disabled", run.path, {}), wandb=None,
+            log_interval=1,
         )  # fmt: skip
         with Watch(run.path, interval=1, stream=io.StringIO()) as watch:
             training = Training(plan, run, watch, Interruption())

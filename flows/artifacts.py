@@ -51,7 +51,7 @@ _STEP = re.compile(r"\b(?:step|experiment)\s+(\d+)\s*/\s*(\d+)")
 @cache
 def say_once(reason: str) -> None:
     """Tell that the UI will lack something; a pipeline whose stages succeed does not fail over it."""
-    print(f"pipeline: the UI lacks progress or results: {reason}", file=sys.stderr)
+    print(f"prefect: the UI lacks progress or results: {reason}", file=sys.stderr)
 
 
 async def shown(request: Coroutine[Any, Any, UUID]) -> UUID | None:

@@ -20,7 +20,8 @@ from prefect.states import Cancelled, Completed, Failed
 from flows import artifacts, sigterm
 from flows.stage_process import Ending, reproduce
 from ratchet.commands import runs
-from ratchet.core.errors import RatchetError
+from ratchet.core.errors import InputError, RatchetError
+from ratchet.core.rundir import RunInfo
 from ratchet.settings import settings
 
 Action = Literal["start", "resume", "stop"]
@@ -60,12 +61,13 @@ async def act(loop: Loop, action: Action, run: str | None) -> State[Any]:
 
 async def _act(loop: Loop, action: Action, run: str | None) -> State[Any]:
     if action == "stop":
-        path = runs.running_one(loop.name, loop.work, run).path
+        path = own(loop, runs.running_one(loop.name, loop.work, run))
         runs.stop(str(path))
         return Completed(name="Asked", message=f"{path} ends after its present {loop.unit}")
     more: dict[str, str] = {}
     if action == "resume":
-        more["RATCHET_RESUME_RUN"] = str(runs.find_run(run or loop.name, settings().runs).path.resolve())
+        found = own(loop, runs.find_run(run or loop.name, settings().runs))
+        more["RATCHET_RESUME_RUN"] = str(found.resolve())
     log = get_run_logger()
     watch = asyncio.create_task(follow(loop))
     try:
@@ -97,6 +99,14 @@ async def follow(loop: Loop) -> None:
             running = await asyncio.to_thread(runs.running, loop.name)
             if running:
                 count = await show(loop, running[0].path, above=count)
+
+
+def own(loop: Loop, found: RunInfo) -> Path:
+    """The directory of a run of this loop. Raises InputError for one of another's."""
+    if found.loop != loop.name:
+        what = f"{found.loop}/{found.fingerprint} is no {loop.work} of {loop.name}"
+        raise InputError("runs", what, f"name one of {loop.name}, or use flows.{found.loop}")
+    return found.path
 
 
 async def show(loop: Loop, folder: Path, *, above: int = 0) -> int:

@@ -12,7 +12,8 @@ from ratchet.settings import settings
 from ratchet.stage import Needs, Stage
 from ratchet.tables import history, timing, training_findings
 from ratchet.train.device import used_machine
-from ratchet.train.launch import LOOP, Published, Request, train_and_publish
+from ratchet.train.job import Published, Request
+from ratchet.train.launch import LOOP, train_and_publish
 from ratchet.train.parameters import TrainParams
 
 

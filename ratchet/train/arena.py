@@ -100,6 +100,15 @@ def knobs(source: str, where: object = "arena") -> dict[str, Knob]:
     return {node.target.id: _knob(node, where) for node in _knob_nodes(source, where)}
 
 
+def read_source(path: Path, values: Mapping[str, Value]) -> str:
+    """The text of the arena in the file `path` with the values of some knobs replaced. Raises InputError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(path, f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
+    return with_knobs(text, values, path)
+
+
 def with_knobs(source: str, values: Mapping[str, Value], where: object = "arena") -> str:
     """`source` with the values of some knobs replaced; every other character stays as it is.
 

@@ -23,8 +23,8 @@ from safetensors import SafetensorError, safe_open
 from ratchet.data.packing import PackedSplit
 from ratchet.train.arena import with_knobs
 from ratchet.train.device import Device, resolve_dtype
-from ratchet.train.experiment_job import ExperimentJob
 from ratchet.train.horizon import steps_of
+from ratchet.train.job import ExperimentJob
 from ratchet.train.parameters import TrainParams
 from ratchet.train.refusal import Reason, Refused
 

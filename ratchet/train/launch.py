@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -24,50 +24,25 @@ from ratchet.core.rundir import RunDirectory, open_run, read_identity
 from ratchet.data.packing import PackedSplit
 from ratchet.settings import Settings
 from ratchet.train import summary
-from ratchet.train.arena import with_knobs
 from ratchet.train.device import Device, Dtype, check_compiler, exclusive, resolve_device, resolve_dtype, shared
-from ratchet.train.mirror import Mirror, new_identity
+from ratchet.train.job import ExperimentJob, Published, Request
+from ratchet.train.mirror import new_identity
 from ratchet.train.parameters import TrainParams
 from ratchet.train.rank_launch import launch_ranks
 from ratchet.train.ranks import ALONE, NOWHERE, Alone, Follower, join, stand_of
 from ratchet.train.trainer import Ending, Plan, train
+from ratchet.train.training_mirror import TrainingMirror
 from ratchet.train.training_state import MODEL_FILE
 
 LOOP = "train"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be trained: parameters, packed training rows, the tokenizer they were made with, the arena's file."""
-
-    params: TrainParams
-    rows: Path
-    tokenizer: Path
-    arena: Path
-
-    def source(self) -> str:
-        """The arena's text with the knobs of the parameters set. Raises InputError for a knob it does not have."""
-        try:
-            text = self.arena.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(self.arena, f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
-        return with_knobs(text, self.params.knobs, self.arena)
-
-
-@dataclass(frozen=True)
-class Published:
-    """Where results go. `model`, `timing`: folders; `history`, `metrics`: files."""
-
-    model: Path
-    history: Path
-    timing: Path
-    metrics: Path
+DECIDING = "trainer.py"
+"""The module whose import closure decides a training's bytes; what starts it, shows it and publishes it does not."""
 
 
 @cache
 def sealed_digest() -> str:
-    """Hash of all of Ratchet's code that a training runs, as it is when first asked for."""
-    return closure_digest([Path(__file__)], Path(ratchet.__file__).parents[1])
+    """Hash of all of Ratchet's code that decides a training's bytes, as it is when first asked for."""
+    return closure_digest([Path(__file__).with_name(DECIDING)], Path(ratchet.__file__).parents[1])
 
 
 def identity(request: Request, source: str, device: Device, dtype: Dtype) -> dict[str, Any]:
@@ -97,8 +72,6 @@ def train_and_publish(request: Request, outputs: Published, settings: Settings) 
         if ranks.rank:
             raise SystemExit(0)  # rank 0 publishes, and says the rest
         return
-    from ratchet.train.experiment_job import ExperimentJob  # which imports this module
-
     device = resolve_device(settings.device, settings.threads)
     shared(device, settings.ranks, settings.ranks - 1)  # is there a card for the last of them?
     with exclusive(shared(device, settings.ranks)):
@@ -129,7 +102,7 @@ def train_as_rank(
             source=source,
             device=device,
             dtype=dtype,
-            mirror=Mirror("disabled" if ranks.rank else settings.wandb, run.path, who),
+            mirror=TrainingMirror("disabled" if ranks.rank else settings.wandb, run.path, who),
             wandb=new_identity(settings),
             log_interval=settings.log_interval,
             ranks=ranks,

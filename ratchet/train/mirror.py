@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import secrets
-import struct
 import sys
 import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-import psutil
-
 from ratchet.core import atomic
 from ratchet.settings import Settings, forget_wandb_service_of_parent
+from ratchet.train.wandb_files import recorded_alerts, recorded_steps
 
 if TYPE_CHECKING:
     from ratchet.tables.findings import Found  # only its name: a candidate's process needs no pandas for a mirror
@@ -44,7 +41,6 @@ class Sent(NamedTuple):
 
 
 TRAINING = Sent("train", SENT_COLUMNS, "training")
-STEP = TRAINING.step
 
 IDENTITY_FILE = "wandb.json"
 
@@ -53,16 +49,10 @@ LEVELS = {"warning": "WARN", "note": "INFO"}
 TITLE_LETTERS = 63
 """W&B takes no longer title of an alert."""
 
-FILE_HEADER = b":W&B\xe1\xbe\x00"
-BLOCK_BYTES = 32 * 1024
-CHUNK = struct.Struct("<IHB")  # checksum, length, kind
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
-
 INIT_SECONDS = 30.0
 FINISH_SECONDS = 60.0
 PATIENCE_SECONDS = 5.0
 """W&B keeps the first limit itself; if even that hangs, the thread it ends in is left behind after the second."""
-WRITER_SECONDS = 15.0
 
 
 class RunIdentity(TypedDict):
@@ -125,14 +115,15 @@ class Mirror:
         with self._harmless():
             self._run.summary.update(dict(values))
 
-    def tell(self, found: Iterable[Found]) -> None:
-        """Show the findings on what was sent: each as an alert, once however often the run resumes, and all of them,
-        with their present numbers, in the summary."""
+    def tell(self, look: Callable[[], Iterable[Found]]) -> None:
+        """Show the findings on what was sent, which `look` gives: each as an alert, once however often the run resumes
+        (while its folder `wandb` is there), and all of them, with their present numbers, in the summary."""
         if self._broken or self._run is None:
             return
-        name, found = self._sent.name, list(found)
-        told = {each.what: f"{each.evidence}; {each.do}" for each in found}
+        name = self._sent.name
         with self._harmless():
+            found = list(look())
+            told = {each.what: f"{each.evidence}; {each.do}" for each in found}
             for each in found:
                 title = f"{name}: {each.what}"[:TITLE_LETTERS]
                 if title not in self._alerted:
@@ -145,21 +136,16 @@ class Mirror:
         run, self._run = self._run, None
         if self._broken or run is None:
             return
-        failure: list[Exception] = []
 
         def finish() -> None:
-            try:
+            with self._harmless():
                 run.finish(exit_code=exit_code)
-            except Exception as error:  # noqa: BLE001  (the same boundary)
-                failure.append(error)
 
         thread = threading.Thread(target=finish, daemon=True, name="W&B finish")
         thread.start()
         thread.join(FINISH_SECONDS + PATIENCE_SECONDS)
         if thread.is_alive():
-            failure.append(TimeoutError(f"did not end within {FINISH_SECONDS + PATIENCE_SECONDS:g} s"))
-        for error in failure:
-            self._give_up(error)
+            self._give_up(TimeoutError(f"did not end within {FINISH_SECONDS + PATIENCE_SECONDS:g} s"))
 
     def _start(self, identity: RunIdentity) -> Any:
         self._held = recorded_steps(self._folder, identity["id"])
@@ -207,89 +193,12 @@ class Mirror:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
+        if self._broken:
+            return
         self._broken = True
         told = f"{self._sent.name}: W&B: {_first_line(error)}; {self._sent.doing} goes on without its mirror"
         print(f"{told}, the record is complete", file=sys.stderr, flush=True)
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def recorded_steps(folder: Path, run_id: str) -> set[int]:
-    """The steps that the offline files below `folder` hold for run `run_id`. Waits for a dead run's writer to end."""
-    return {step for file in _files(folder, run_id) for step in history_steps(file)}
-
-
-def recorded_alerts(folder: Path, run_id: str) -> set[str]:
-    """The titles of the alerts that the same files hold. W&B writes such a file in either mode, before it sends."""
-    return {
-        record.alert.title
-        for file in _files(folder, run_id)
-        for record in _entries(file)
-        if record.WhichOneof("record_type") == "alert"
-    }
-
-
-def _files(folder: Path, run_id: str) -> list[Path]:
-    # W&B names the folder by the second it starts in; the second of that second ends in -1
-    files = sorted(folder.glob(f"wandb/*run-*-{run_id}*/run-{run_id}.wandb"))
-    _wait_for_writer(files)
-    return files
-
-
-def _wait_for_writer(files: list[Path]) -> None:
-    """W&B's own process outlives a killed training for a moment and may still append."""
-    names = {str(file.resolve()) for file in files}
-    deadline = time.monotonic() + WRITER_SECONDS
-    while names and time.monotonic() < deadline and names & _open_files():
-        time.sleep(0.1)
-
-
-def _open_files() -> set[str]:
-    held: set[str] = set()
-    for process in psutil.process_iter(["name"]):
-        if "wandb-core" in (process.info["name"] or "") or "gpu_stats" in (process.info["name"] or ""):
-            try:
-                held |= {file.path for file in process.open_files()}
-            except psutil.Error:
-                continue
-    return held
-
-
-def history_steps(file: Path) -> Iterator[int]:
-    """The step of each history record in a `.wandb` file, in order; a torn end is passed over."""
-    return (record.history.step.num for record in _entries(file) if record.WhichOneof("record_type") == "history")
-
-
-def _entries(file: Path) -> Iterator[Any]:
-    """The records of a `.wandb` file, in order, as W&B's own messages; a torn end is passed over."""
-    from google.protobuf.message import DecodeError
-    from wandb.proto import wandb_internal_pb2
-
-    for data in _records(file.read_bytes()):
-        record: Any = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]  (made at import)
-        try:
-            record.ParseFromString(data)
-        except DecodeError:
-            return
-        yield record
-
-
-def _records(data: bytes) -> Iterator[bytes]:
-    """The records of a LevelDB-style log: blocks of 32 KiB, a record being one chunk or first, middle …, last."""
-    if not data.startswith(FILE_HEADER):
-        return
-    at, parts = len(FILE_HEADER), []
-    while at + CHUNK.size <= len(data):
-        if BLOCK_BYTES - at % BLOCK_BYTES < CHUNK.size:
-            at += BLOCK_BYTES - at % BLOCK_BYTES
-            continue
-        _, length, kind = CHUNK.unpack_from(data, at)
-        body = data[at + CHUNK.size : at + CHUNK.size + length]
-        if len(body) < length or kind not in (FULL, FIRST, MIDDLE, LAST):
-            return
-        at += CHUNK.size + length
-        parts = [body] if kind in (FULL, FIRST) else [*parts, body]
-        if kind in (FULL, LAST):
-            yield b"".join(parts)
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

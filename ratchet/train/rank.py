@@ -10,12 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from ratchet import params as params_file
 from ratchet.settings import settings
 from ratchet.stage import guarded
-from ratchet.train.experiment_job import ExperimentJob
-from ratchet.train.launch import Request, train_as_rank
-from ratchet.train.parameters import TrainParams
+from ratchet.train.job import ExperimentJob
+from ratchet.train.launch import train_as_rank
 from ratchet.train.ranks import Alone, join
 
 FIRST_S = 5.0
@@ -37,9 +35,8 @@ def main() -> None:
 
 def _train(path: Path, wandb: str, ranks: Alone) -> None:
     job = ExperimentJob.read(path)
-    params = params_file.validate(job.params, "train", TrainParams, path)
     here = settings().model_copy(update={"runs": job.runs, "wandb": wandb})
-    train_as_rank(Request(params, job.rows, job.tokenizer, job.arena), job.outputs, here, ranks, hold=False)
+    train_as_rank(job.request(path), job.outputs, here, ranks, hold=False)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from ratchet.settings import settings
 from ratchet.stage import guarded
 from ratchet.train.device import exclusive, resolve_device
 from ratchet.train.evaluate_parameters import EvaluateParams
+from ratchet.train.job import Published, Request
 from ratchet.train.judge import Judgement, judge
-from ratchet.train.launch import Published, Request, train_and_publish
+from ratchet.train.launch import train_and_publish
 from ratchet.train.parameters import TrainParams
 from ratchet.train.summary import published_block
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ratchet.core import atomic
-
-if TYPE_CHECKING:
-    from ratchet.tables.findings import Found
 
 HISTORY_COLUMNS = ("step", "tokens", "epoch", "loss", "lr_scale", "grad_norm")
 TIMING_COLUMNS = ("step", "seconds", "tokens_per_s", "memory_mb")
@@ -78,17 +75,6 @@ def timing(state: Mapping[str, Any]) -> dict[str, float]:
         "peak_vram_mb": clock["peak_vram_mb"],
         "mfu_percent": 100 * rate * state["model"]["flops_per_token"] / peak if peak else 0.0,
     }
-
-
-def findings(rows: Sequence[Row]) -> list[Found]:
-    """What a person should see in these steps."""
-    import pandas as pd  # here: a candidate's process trains without it
-
-    from ratchet.tables.training_findings import in_training
-
-    history, steps = (pd.DataFrame([{name: row[name] for name in names} for row in rows], columns=list(names))
-                      for names in (HISTORY_COLUMNS, TIMING_COLUMNS))  # fmt: skip
-    return in_training(history, steps)
 
 
 def published_block(val_bpb: float, metric: Mapping[str, Any], clock: Mapping[str, float]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from ratchet.core import atomic
 from ratchet.core.budget import Budget
@@ -30,11 +30,10 @@ from ratchet.train.device import Device, Dtype, memory_mb, peak_flops, peak_memo
 from ratchet.train.divergence import diverged, remembered
 from ratchet.train.horizon import calibrated, progress, steps_of, stop_step
 from ratchet.train.interruption import Interruption
-from ratchet.train.mirror import Mirror, RunIdentity
 from ratchet.train.parameters import TrainParams
 from ratchet.train.progress import Watch
 from ratchet.train.ranks import ALONE, Alone
-from ratchet.train.summary import findings, step_rows
+from ratchet.train.summary import Row, step_rows
 
 STOPPED_CODE = 128 + 15
 """Exit code after `ratchet stop`: that of SIGTERM. Nothing is published, so DVC must not take it for success."""
@@ -54,17 +53,33 @@ class Ending:
     exit_code: int
 
 
+class Watcher(Protocol):
+    """Who is shown the committed steps. Nothing that it does reaches the training."""
+
+    def send(self, identity: Any, rows: Iterable[Row]) -> None:
+        """Show those of `rows` (in order of step) that were not shown. `identity`: the plan's, from the checkpoint."""
+        ...
+
+    def ended(self, rows: Sequence[Row]) -> None:
+        """The training is at its stop step, with these rows."""
+        ...
+
+    def close(self, exit_code: int) -> None:
+        """This process ends with `exit_code`."""
+        ...
+
+
 @dataclass(frozen=True)
 class Plan:
-    """All that a training is made from. `source` is the arena's text; `identity` that of its run, for W&B's config."""
+    """All that a training is made from. `source`: the arena's text; `wandb`: the W&B run to go on in, if any."""
 
     params: TrainParams
     split: PackedSplit
     source: str
     device: Device
     dtype: Dtype
-    mirror: Mirror
-    wandb: RunIdentity | None
+    mirror: Watcher
+    wandb: Mapping[str, Any] | None
     log_interval: int
     ranks: Alone = ALONE
 
@@ -154,8 +169,8 @@ class Training:
         self.clock.commit_ended()
         if state:
             self._mirror(state, len(self.run.ledger.rows()))
-            if self.plan.wandb and not self.interrupted():
-                self.plan.mirror.tell(findings(step_rows(self.run.ledger.rows())))
+            if not self.interrupted():
+                self.plan.mirror.ended(step_rows(self.run.ledger.rows()))
             target = self.params.stop_at or state["horizon_steps"]
             if state["step"] > target:
                 raise InputError(

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("ratchet.core",),
-    ("ratchet.data", "ratchet.tables", "ratchet.stage", "ratchet.params", "ratchet.settings"),
+    ("ratchet.data", "ratchet.tables", "ratchet.stage", "ratchet.params", "ratchet.settings", "ratchet.remotes"),
     ("ratchet.train", "ratchet.llm", "ratchet.sandbox"),
     ("ratchet.loops", "ratchet.report"),
     ("steps",),

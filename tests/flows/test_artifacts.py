@@ -62,7 +62,7 @@ def test_api_that_fails_is_told_once_and_raises_nothing(
         await show_results(tmp_path, Dag((node,)))
 
     asyncio.run(one_flow())
-    assert capsys.readouterr().err == "pipeline: the UI lacks progress or results: ConnectError: refused\n"
+    assert capsys.readouterr().err == "prefect: the UI lacks progress or results: ConnectError: refused\n"
 
 
 def test_progress_follows_the_experiments_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from ratchet.settings import child_environment
 from ratchet.stage import guarded
 from ratchet.train import device, progress, training_state
 from ratchet.train.judge import judge
-from ratchet.train.mirror import history_steps
+from ratchet.train.wandb_files import history_steps
 from toy_training import edit_arena, in_child, launch, make_project, results
 
 

@@ -22,7 +22,8 @@ from ratchet.data.row_plan import Gaps
 from ratchet.data.tokenizer_training import train as train_tokenizer
 from ratchet.params import merge
 from ratchet.settings import Settings
-from ratchet.train.launch import Published, Request, sealed_digest, train_as_rank
+from ratchet.train.job import Published, Request
+from ratchet.train.launch import sealed_digest, train_as_rank
 from ratchet.train.parameters import TrainParams
 from ratchet.train.trainer import Ending
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -135,8 +136,9 @@ class Everyone:
             try:
                 moment(listener)
             except Exception as error:  # noqa: BLE001  (the boundary: whatever a watcher raises, the session goes on)
-                self._listeners.remove(listener)
-                said = (str(error).strip() or type(error).__name__).splitlines()[0]
+                with suppress(ValueError):  # another thread was first
+                    self._listeners.remove(listener)
+                said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
                 print(f"iterate: {type(listener).__name__}: {said}; going on without it", file=sys.stderr, flush=True)
 
 

@@ -45,9 +45,8 @@ from ratchet.sandbox.job import End, Ended, Job, Limits, Running, Sandbox
 from ratchet.tables.results import one_line
 from ratchet.train.claims import Claims, verify
 from ratchet.train.device import Device, exclusive
-from ratchet.train.experiment_job import ExperimentJob
+from ratchet.train.job import ExperimentJob, Published
 from ratchet.train.judge import judge
-from ratchet.train.launch import Published
 from ratchet.train.progress import read_live
 from ratchet.train.refusal import Reason, Refused
 

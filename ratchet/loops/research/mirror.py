@@ -65,7 +65,7 @@ class SessionMirror:
     def found(self, findings: Sequence[Found]) -> None:
         """See Events."""
         if self._mirror:
-            self._mirror.tell(findings)
+            self._mirror.tell(lambda: findings)
 
     def ended(self, why: str) -> None:
         """See Events."""

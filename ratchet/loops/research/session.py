@@ -50,7 +50,7 @@ from ratchet.loops.research.worktree import Branch, Repository
 from ratchet.sandbox.choose import choose
 from ratchet.settings import Settings
 from ratchet.tables import research_findings, results
-from ratchet.train.arena import with_knobs
+from ratchet.train.arena import read_source
 from ratchet.train.device import Device, resolve_device, resolve_dtype, shared
 from ratchet.train.interruption import Interruption
 from ratchet.train.launch import sealed_digest
@@ -78,11 +78,7 @@ class Request:
 
     def source(self) -> str:
         """The baseline: the arena with the knobs of `iterate.train`. Raises InputError."""
-        try:
-            text = self.arena.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(self.arena, f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
-        return with_knobs(text, self.params.train.knobs, self.arena)
+        return read_source(self.arena, self.params.train.knobs)
 
 
 @dataclass(frozen=True)

@@ -123,8 +123,6 @@ class Rounds:
     def _baseline(self) -> Outcome:
         """Train the baseline with every noise seed. Raises InputError when it gives no score."""
         begun, source, seed = time.monotonic(), self.setting.source, self.params.train.seed
-        if why := guard.refusal(source):
-            raise InputError(self.setting.arena, why, "mend the file")
         commit = self._commit(self.setting.base, source, "baseline")
         seeds, limit = range(seed, seed + self.params.noise_seeds), self.params.limits.baseline_seconds
         jobs = [self.job(0, source, each, limit, f"baseline, seed {each}") for each in seeds]

@@ -39,7 +39,7 @@ class SkillMirror:
         """Send what is left; at a training's end (`exit_code` 0) also what a person should see in it."""
         self.send()
         if not exit_code:
-            self._mirror.tell(found)
+            self._mirror.tell(lambda: found)
         self._mirror.close(exit_code)
 
 

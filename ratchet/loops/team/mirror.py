@@ -48,7 +48,7 @@ class TeamMirror:
 
     def tell(self, found: Iterable[Found], rows: Iterable[Mapping[str, Any]]) -> None:
         """Show what a person should see in the whole training: `found`, and what there is of time in its `rows`."""
-        self._mirror.tell([*found, *in_team_timing(map(with_rate, rows))])
+        self._mirror.tell(lambda: [*found, *in_team_timing(map(with_rate, rows))])
 
     def close(self, summary: Mapping[str, Any] | None = None, exit_code: int = 0) -> None:
         """End this process' part of the W&B run."""

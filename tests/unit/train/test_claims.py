@@ -19,8 +19,7 @@ from safetensors.numpy import load_file, save_file
 from ratchet.core import atomic
 from ratchet.train.claims import asked_source, verify
 from ratchet.train.device import resolve_device
-from ratchet.train.experiment_job import ExperimentJob
-from ratchet.train.launch import Published
+from ratchet.train.job import ExperimentJob, Published
 from ratchet.train.parameters import TrainParams
 from ratchet.train.refusal import Reason, Refused
 from tests.support.toy_training import KNOBS, ROOT, TRAIN, launch, make_project

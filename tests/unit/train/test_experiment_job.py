@@ -12,8 +12,7 @@ import pytest
 from ratchet.core.errors import InputError
 from ratchet.settings import settings
 from ratchet.train import experiment_job
-from ratchet.train.experiment_job import ExperimentJob
-from ratchet.train.launch import Published
+from ratchet.train.job import ExperimentJob, Published
 from tests.support.toy_training import KNOBS, TRAIN, launch, make_project
 
 SHORT = TRAIN | {"horizon": {"unit": "steps", "value": 2}, "knobs": KNOBS}

@@ -15,12 +15,13 @@ from ratchet.core.fingerprint import differences
 from ratchet.params import merge
 from ratchet.train import launch
 from ratchet.train.device import Device
-from ratchet.train.launch import Request, identity
+from ratchet.train.job import Request
+from ratchet.train.launch import identity
 from ratchet.train.parameters import TrainParams
 from toy_training import MAIN, TRAIN, make_project
 
 PROCESSOR = Device("cpu", 0, "a processor", "AVX2", 2)
-SEALED = ("the trainer", "what it imports", "a comment in the trainer", "unimported modules")
+SEALED = ("the trainer", "what it imports", "a comment in the trainer", "unimported modules", "what shows it")
 """Changes to Ratchet's own source: made in a copy of it."""
 ROOT = Path(launch.__file__).resolve().parents[2]
 
@@ -116,6 +117,10 @@ SAME: dict[str, Callable[[Subject], object]] = {
     "a comment in the trainer": lambda subject: subject.edit("ratchet/train/trainer.py", add("# said")),
     "unimported modules": lambda subject: [
         subject.edit(name, add("MORE = 1")) for name in ("ratchet/train/judge.py", "ratchet/report/plots.py")
+    ],
+    "what shows it": lambda subject: [
+        subject.edit(f"ratchet/{name}.py", add("MORE = 1"))
+        for name in ("train/mirror", "train/training_mirror", "train/launch", "tables/training_findings")
     ],
     "the validation split": lambda subject: subject.flip("data/pack/val/rows.npy"),
     "another file of the arena": lambda subject: atomic.write_text(subject.root / "arena/notes.py", "MORE = 1"),

@@ -20,7 +20,8 @@ from ratchet.settings import WANDB_SERVICE, Settings
 from ratchet.tables.findings import Found, Severity
 from ratchet.train import mirror as mirrors
 from ratchet.train import progress
-from ratchet.train.mirror import Mirror, history_steps, new_identity, recorded_alerts, recorded_steps
+from ratchet.train.mirror import Mirror, new_identity
+from ratchet.train.wandb_files import history_steps, recorded_alerts, recorded_steps
 from toy_training import in_child, launch, make_project
 
 SLOW = Found(Severity.NOTE, "slow", "from 9 to 3", "wait")
@@ -131,16 +132,27 @@ def test_mirror_sends_only_what_earlier_files_lack(tmp_path: Path) -> None:
 def test_mirror_tells_a_finding_once_and_the_summary_its_present_numbers(tmp_path: Path) -> None:
     for evidence in ("from 9 to 3", "from 9 to 2"):
         mirror = Mirror("offline", tmp_path, {})
-        mirror.tell([SLOW])  # before there is a run: nothing to show it in
+        mirror.tell(lambda: [SLOW])  # before there is a run: nothing to show it in
         mirror.send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
         for _ in ("once", "twice"):
-            mirror.tell([SLOW._replace(evidence=evidence)])
+            mirror.tell(lambda evidence=evidence: [SLOW._replace(evidence=evidence)])
         mirror.close()
         time.sleep(1.1)  # W&B names the folder by the second
     (alert,) = alerts(tmp_path)
     assert (alert["title"], alert["level"], alert["text"]) == ("train: slow", "INFO", "from 9 to 3; wait")
     assert summarised(tmp_path)["train/alert"] == {"slow": "from 9 to 2; wait"}
     assert recorded_alerts(tmp_path, "0a1b2c3d") == {"train: slow"}
+    for folder in [*(tmp_path / "wandb").glob("offline-run-*")]:  # as a run that was online leaves it
+        folder.rename(folder.with_name(folder.name.removeprefix("offline-")))
+    assert recorded_alerts(tmp_path, "0a1b2c3d") == {"train: slow"}
+
+
+def test_mirror_outlives_a_finding_that_cannot_be_made(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    mirror = Mirror("offline", tmp_path, {})
+    mirror._run = object()
+    mirror.tell(lambda: [Found(*range(3))])  # type: ignore[arg-type]
+    mirror.tell(lambda: [SLOW])
+    assert capfd.readouterr().err.count("training goes on without its mirror") == 1
 
 
 @pytest.mark.slow

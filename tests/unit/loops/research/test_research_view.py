@@ -21,8 +21,8 @@ from ratchet.loops.research.view import Folder, Lines, Panel, View
 from ratchet.settings import Settings
 from ratchet.tables import ledgers
 from ratchet.tables.findings import Found, Severity
-from ratchet.train.mirror import recorded_alerts, recorded_steps
 from ratchet.train.progress import read_live
+from ratchet.train.wandb_files import recorded_alerts, recorded_steps
 
 NOISE = Found(Severity.WARNING, "the noise is larger than the improvement claimed", "0.001 of 0.006", "add seeds")
 
@@ -172,7 +172,33 @@ def test_everyone_drops_a_listener_that_fails_with_one_warning(capsys: pytest.Ca
     good = View()
     played(Everyone(Broken(), good), None)
     assert len(good.board.trials) == 7
-    assert capsys.readouterr().err.count("iterate: Broken: view: is broken") == 1
+    assert capsys.readouterr().err.count("iterate: Broken: InputError: view: is broken") == 1
+
+
+def test_everyone_drops_a_listener_that_fails_in_two_threads_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    both = threading.Barrier(2)
+
+    class Broken(View):
+        def progressed(self, number: int, step: int, of: int) -> None:
+            both.wait(10)
+            raise KeyError("step")
+
+    everyone, failed = Everyone(Broken()), []
+
+    def tell() -> None:
+        try:
+            everyone.progressed(1, 1, 2)
+        except Exception as error:  # noqa: BLE001
+            failed.append(error)
+
+    threads = [threading.Thread(target=tell) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    everyone.progressed(1, 2, 2)
+    assert "iterate: Broken: KeyError: 'step'; going on without it" in capsys.readouterr().err
 
 
 def test_view_told_by_many_threads_at_once_keeps_every_row() -> None:

@@ -14,7 +14,7 @@ from ratchet.core.rundir import list_runs
 from ratchet.loops.skill import session
 from ratchet.loops.skill.mirror import COLUMNS, SkillMirror, points
 from ratchet.settings import Settings
-from ratchet.train.mirror import _entries, recorded_alerts, recorded_steps
+from ratchet.train.wandb_files import entries, recorded_alerts, recorded_steps
 from steps import skill
 
 
@@ -41,7 +41,7 @@ def test_skill_mirror_holds_each_step_and_each_alert_once_in_one_run(
         time.sleep(1.1)  # W&B names the folder by the second
         published = trained(tmp_path, monkeypatch)
     files = sorted((run / "wandb").glob("offline-run-*/*.wandb"))
-    records = [record for file in files for record in _entries(file)]
+    records = [record for file in files for record in entries(file)]
     steps = [record.history.step.num for record in records if record.WhichOneof("record_type") == "history"]
     assert steps == list(range(published.state.step + 1))
     titles = [record.alert.title for record in records if record.WhichOneof("record_type") == "alert"]
