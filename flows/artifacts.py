@@ -29,6 +29,7 @@ from prefect.exceptions import PrefectException
 
 from ratchet.commands import alerts
 from ratchet.core.errors import InputError
+from ratchet.core.fingerprint import flatten
 from ratchet.dag import Dag
 from ratchet.loops.research import report_text
 from ratchet.report import progress_plot
@@ -122,7 +123,7 @@ async def show_alerts(root: Path) -> None:
         say_once(f"no alerts: {error}")
         return
     if looked:
-        table = [{name: str(value) for name, value in alert._asdict().items()} for alert in found]
+        table = [alert.plain() for alert in found]
         said = f"{len(found)} alerts on {', '.join(looked)}"
         await shown(acreate_table_artifact(table, key="alerts", description=said))
 
@@ -157,17 +158,11 @@ def metrics_table(outs: list[tuple[str, Path]]) -> list[dict[str, str | float]]:
     for stage, path in outs:
         if path.parent.name == "metrics" and path.suffix == ".json" and path.is_file():
             rows += [
-                {"stage": stage, "metric": key, "value": value} for key, value in _flat(json.loads(path.read_text()))
+                {"stage": stage, "metric": key, "value": value}
+                for key, value in flatten(json.loads(path.read_text(encoding="utf-8"))).items()
+                if isinstance(value, str | int | float)  # lists and nulls are not for a table
             ]
     return rows
-
-
-def _flat(value: object, prefix: str = "") -> list[tuple[str, str | float]]:
-    if isinstance(value, dict):
-        return [row for key, inner in value.items() for row in _flat(inner, f"{prefix}.{key}" if prefix else str(key))]
-    if isinstance(value, str | int | float):
-        return [(prefix, value)]
-    return []  # lists and nulls are not for a table
 
 
 def pictures(outs: list[tuple[str, Path]]) -> str:

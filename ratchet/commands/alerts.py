@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 
 from ratchet.commands.project import enter_project, find_copy, print_json, print_table, say_next
 from ratchet.core.errors import InputError
-from ratchet.tables import findings, history, metrics, research_findings, results, timing, training_findings
+from ratchet.tables import (
+    findings,
+    history,
+    metrics,
+    research_findings,
+    results,
+    team_history,
+    timing,
+    training_findings,
+)
 from ratchet.tables.findings import Found, Severity
 from ratchet.tables.team_findings import in_team_timing
 
@@ -27,13 +36,14 @@ WHERE = {"train": HISTORY, "evaluate": EVALUATE, "iterate": RESULTS, **SUMMARIES
 
 
 class Alert(NamedTuple):
-    """One line."""
+    """One line: what was found in the tables of `stage`."""
 
     stage: str
-    severity: str
-    what: str
-    evidence: str
-    do: str
+    found: Found
+
+    def plain(self) -> dict[str, str]:
+        """It for a program, all of it on one level."""
+        return {"stage": self.stage, **findings.plain([self.found])[0]}
 
 
 def alerts(*, profile: str | None, overrides: Sequence[str], as_json: bool) -> None:
@@ -45,10 +55,10 @@ def alerts(*, profile: str | None, overrides: Sequence[str], as_json: bool) -> N
         raise InputError(root, "no stage has published a table yet", "type `ratchet run`")
     found = found_in(root)
     if as_json:
-        print_json({"looked_at": looked, "alerts": [alert._asdict() for alert in found]})
+        print_json({"looked_at": looked, "alerts": [alert.plain() for alert in found]})
         return
     if found:
-        print_table(("stage", "", "what"), [(alert.stage, _sign(alert), _found(alert).sentence) for alert in found])
+        print_table(("stage", "", "what"), [(stage, _sign(each), each.sentence) for stage, each in found])
     else:
         print("no alerts")
     print(f"looked at: {', '.join(looked)}")
@@ -62,28 +72,23 @@ def looked_at(root: Path) -> list[str]:
 
 def found_in(root: Path) -> list[Alert]:
     """The alerts on all of that. Raises InputError when a table is wrong."""
-    return [alert for stage in looked_at(root) for alert in _of(stage, root)]
+    return [Alert(stage, found) for stage in looked_at(root) for found in _of(stage, root)]
 
 
-def _of(stage: str, root: Path) -> Iterator[Alert]:
+def _of(stage: str, root: Path) -> Iterator[Found]:
     if stage == "train":
         steps = timing.read_steps(root / STEPS) if (root / STEPS).is_file() else None
-        yield from _alerts(stage, training_findings.in_training(history.read(root / HISTORY), steps))
+        yield from training_findings.in_training(history.read(root / HISTORY), steps)
     elif stage == "evaluate":
         read = (metrics.read(root / path) for path in (EVALUATE, TRAIN))
-        yield from _alerts(stage, training_findings.in_evaluation(*read))
+        yield from training_findings.in_evaluation(*read)
     elif stage == "iterate":
         rows, told = results.read(root / RESULTS), metrics.read(root / ITERATE)
-        yield from _alerts(stage, research_findings.in_research(rows, told))
+        yield from research_findings.in_research(rows, told)
     else:
-        yield from _alerts(stage, _summarised(root / SUMMARIES[stage]))
+        yield from _summarised(root / SUMMARIES[stage])
         if stage == "team" and (root / TEAM_TIMING).is_file():
-            yield from _alerts(stage, in_team_timing(json.loads((root / TEAM_TIMING).read_text(encoding="utf-8"))))
-
-
-def _alerts(stage: str, found: Sequence[Found]) -> Iterator[Alert]:
-    for each in found:
-        yield Alert(stage, each.severity, each.what, each.evidence, each.do)
+            yield from in_team_timing(team_history.read_timing(root / TEAM_TIMING))
 
 
 def _summarised(path: Path) -> list[Found]:
@@ -97,9 +102,5 @@ def _summarised(path: Path) -> list[Found]:
     return findings.read(alerts, path, do)
 
 
-def _sign(alert: Alert) -> str:
-    return "!!" if alert.severity == Severity.WARNING else "note"
-
-
-def _found(alert: Alert) -> Found:
-    return Found(Severity(alert.severity), alert.what, alert.evidence, alert.do)
+def _sign(found: Found) -> str:
+    return "!!" if found.severity is Severity.WARNING else "note"

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ratchet.commands.versions import flat
+from ratchet.commands import params_of
+from ratchet.core.fingerprint import flatten
 
 if TYPE_CHECKING:
     from dvc.annotations import Artifact
@@ -94,7 +95,7 @@ def gather(artifact: Artifact, revision: Revision) -> Facts:
     judged = list(dict.fromkeys([*outs, *artifact.meta.get("judged_in", [])]))
     metrics = {path: value for path in judged if (value := found(path)) is not None}
     sections = [] if stage is None else [other.name for other in [*revision.above(stage), stage]]
-    params: dict[str, Any] = yaml.safe_load(revision.text(PARAMS) or "{}")
+    params = params_of.of_revision(revision.text(PARAMS) or "", revision.name)
     own = [] if stage is None else [str(out.def_path) for out in stage.outs]
     provenance = next((path for path in own if path.endswith("provenance.json")), None)
     return Facts(
@@ -150,7 +151,9 @@ def _quality(facts: Facts) -> str:
     parts = [_verdict(judged, facts.manifest or {})] if judged and {"val_bpb", "documents"} <= set(judged) else []
     for path, values in facts.metrics.items():
         told = {
-            key: value for key, value in flat(values).items() if value not in (None, {}) and not isinstance(value, list)
+            key: value
+            for key, value in flatten(values).items()
+            if value not in (None, {}) and not isinstance(value, list)
         }
         rows = [(f"`{key}`", _cell(value)) for key, value in told.items()]
         parts.append(f"`{path}`:\n\n{_table(('metric', 'value'), rows)}")
@@ -188,7 +191,7 @@ def _parameters(facts: Facts) -> str:
 def _origin(facts: Facts, revision: Revision) -> str:
     where = "the checkout, with results that no commit has" if revision.commit is None else f"commit {revision.commit}"
     rows = [("revision", where), *([("committed", revision.date)] if revision.date else [])]
-    for key, value in flat(facts.provenance or {}).items():
+    for key, value in flatten(facts.provenance or {}).items():
         if value is not None and value != {}:
             rows.append((f"run: {key}", " ".join(map(str, value)) if isinstance(value, list) else str(value)))
     return _table(("", ""), rows)

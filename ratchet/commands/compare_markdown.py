@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ratchet.commands.compare import Comparison
-    from ratchet.commands.versions import Version
+from ratchet.commands.differences import Comparison, cells, difference, sentence
+from ratchet.commands.versions import Version
 
 LONGEST_CELL = 80
 MOST_ROWS = 40
@@ -21,15 +20,13 @@ LONGEST_DIFF = 30_000
 
 def page(a: Version, b: Version, found: Comparison) -> str:
     """The gain, the metrics and parameters that differ, the arena's diff, and what was not compared."""
-    from ratchet.commands.compare import sentence
-
-    differ = [row for row in found.metrics if row[1] != row[2]]
+    differ = [row for row in found.figures if row[1].value != row[2].value]
     parts = [
         f"A is {code(a.name)}, {code(a.what)}; B is {code(b.name)}, {code(b.what)}.",
         sentence(found.gain) if found.gain is not None else "",
-        _table("metric", differ),
-        f"{len(found.metrics) - len(differ)} of {len(found.metrics)} metrics are the same.",
-        _table("parameter", found.params),
+        _table("metric", [cells(*row) for row in differ]),
+        f"{len(found.figures) - len(differ)} of {len(found.figures)} metrics are the same.",
+        _table("parameter", [(*row, difference(*row[1:])) for row in found.params]),
         _folded("arena/train.py", found.diff),
         "\n".join(f"- not compared: {code(line)}" for line in found.without[:MOST_ROWS]),
     ]
@@ -42,14 +39,14 @@ def code(value: Any) -> str:
     return f"`{text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + '…'}`"
 
 
-def _table(what: str, rows: Sequence[tuple[str, Any, Any]]) -> str:
-    from ratchet.commands.compare import difference
-
+def _table(what: str, rows: Sequence[tuple[str, Any, Any, str]]) -> str:
+    """Of name, A's value, B's, and how far they are apart."""
     if not rows:
         return ""
     lines = [f"| {what} | A | B | B - A |", "|---|--:|--:|--:|"]
-    lines += [f"| {code(name)} | {code(one)} | {code(other)} | {difference(one, other)} |"
-              for name, one, other in rows[:MOST_ROWS]]  # fmt: skip
+    lines += [
+        f"| {code(name)} | {code(one)} | {code(other)} | {apart} |" for name, one, other, apart in rows[:MOST_ROWS]
+    ]
     more = [f"\n… and {len(rows) - MOST_ROWS} more"] if len(rows) > MOST_ROWS else []
     return "\n".join([*lines, *more])
 

@@ -9,8 +9,10 @@ import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
+import yaml
+
 from ratchet.core.errors import InputError
-from ratchet.params import PARAMS_FILE, Params, merge, parse_override, read_document, validate
+from ratchet.params import PARAMS_FILE, Params, merge, parse_override, parse_yaml, read_document, validate
 
 MODELS = {
     "prepare": "steps.prepare:PrepareParams",
@@ -32,6 +34,18 @@ def read(overrides: Sequence[str] = ()) -> dict[str, Any]:
     for text in overrides:
         document = merge(document, parse_override(text))
     return document
+
+
+def of_revision(text: str, revision: str) -> dict[str, Any]:
+    """The params.yaml that `revision` has, as it stands there: its keys may be of another time. Raises InputError."""
+    where, do = f"{PARAMS_FILE} of {revision}", "name a revision whose parameters can be read"
+    try:
+        document = parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise InputError(where, f"not YAML: {error}", do) from None
+    if document is not None and not isinstance(document, dict):
+        raise InputError(where, f"holds a {type(document).__name__}, not a mapping", do)
+    return document or {}
 
 
 def section(stage: str, document: Mapping[str, Any]) -> Params:

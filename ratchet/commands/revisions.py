@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ratchet.core.errors import InputError
 from ratchet.loops.research.worktree import GitError, git_bytes
+from ratchet.remotes import is_clients
 
 if TYPE_CHECKING:
     from dvc.annotations import Artifact
@@ -98,7 +99,9 @@ class Revision:
             try:
                 if storage is not None and all(storage.bulk_exists(entries, refresh=True).values()):
                     found.append(place)
-            except Exception:  # noqa: BLE001  (each kind of store has errors of its own)
+            except Exception as error:
+                if not is_stores(error):
+                    raise
                 found.append(f"{place} (no answer)")
         return found
 
@@ -134,6 +137,16 @@ class Revision:
         return DataFileSystem(index=self.repo.index.data["repo"])
 
 
+def is_stores(error: Exception) -> bool:
+    """Whether `error` says that a store lacks something, does not answer, or that its client is not installed."""
+    from dvc.exceptions import DvcException
+    from dvc_data.index import DataIndexDirError
+    from dvc_objects.fs.errors import RemoteMissingDepsError
+
+    known = (DvcException, DataIndexDirError, OSError, ImportError, RemoteMissingDepsError)
+    return isinstance(error, known) or is_clients(error)
+
+
 @contextmanager
 def opened(project: Path, version: str | None, artifact: str | None = None) -> Generator[Revision]:
     """The revision `version` of `project`; without one what is checked out. Raises InputError: no such revision.
@@ -144,11 +157,11 @@ def opened(project: Path, version: str | None, artifact: str | None = None) -> G
 
     name, commit = _resolved(project, version, artifact)
     date = git_bytes(project, "show", "-s", "--format=%cs", commit).decode().strip() if commit else None
-    with Repo(str(project), config=_remotes(project)) as repo, repo.switch(commit or "workspace"):
+    with Repo(str(project), config=remotes(project)) as repo, repo.switch(commit or "workspace"):
         yield Revision(name, commit, date, repo)
 
 
-def _remotes(project: Path) -> dict[str, Any]:
+def remotes(project: Path) -> dict[str, Any]:
     """Remotes, keys and cache as they are configured here now: an old revision knows none that came later."""
     from dvc.repo import Repo
 
@@ -158,11 +171,11 @@ def _remotes(project: Path) -> dict[str, Any]:
 
 def _resolved(project: Path, version: str | None, artifact: str | None) -> tuple[str, str | None]:
     if version is None:
-        head = _commit(project, "HEAD")
+        head = commit_of(project, "HEAD")
         changed = head is None or _changes(project)
         return (CHECKOUT, None) if changed or head is None else (head[:SHORT], head)
     for ref in (f"refs/tags/{artifact}@{version}", version):
-        if commit := _commit(project, ref):
+        if commit := commit_of(project, ref):
             return version, commit
     near = difflib.get_close_matches(version, [*registered(project, artifact or ""), *_named(project)], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "name a tag, a branch or a commit: see `git log --decorate`"
@@ -184,7 +197,8 @@ def _named(project: Path) -> list[str]:
     return lines.decode().splitlines()
 
 
-def _commit(project: Path, ref: str) -> str | None:
+def commit_of(project: Path, ref: str) -> str | None:
+    """The commit that `ref` is for git; None when it is none."""
     try:
         return git_bytes(project, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
     except GitError:

@@ -42,13 +42,14 @@ def find_run(name: str, runs: Path) -> RunInfo:
     raise InputError("runs", what, "see `ratchet runs ls`")
 
 
-def running(loop: str) -> list[RunInfo]:
-    """The runs of `loop` that go on now, the latest first."""
-    return [run for run in rundir.list_runs(settings().runs) if run.loop == loop and run.state == "running"]
+def running(loop: str | None) -> list[RunInfo]:
+    """The runs of `loop` (None: of any) that go on now, the latest first."""
+    return [run for run in rundir.list_runs(settings().runs) if run.state == "running" and loop in (None, run.loop)]
 
 
-def running_one(loop: str, work: str, name: str | None) -> RunInfo:
-    """The run that `name` means, or the one of `loop` that goes on. Raises InputError when that is none or several.
+def running_one(loop: str | None, work: str, name: str | None) -> RunInfo:
+    """The run that `name` means, or the one of `loop` (None: of any) that goes on. Raises InputError when that is none
+    or several.
 
     `work`: what a run of this loop is called."""
     if name is not None:
@@ -56,7 +57,7 @@ def running_one(loop: str, work: str, name: str | None) -> RunInfo:
     found = running(loop)
     if len(found) != 1:
         names = ", ".join(f"{run.loop}/{run.fingerprint}" for run in found) or "none"
-        raise InputError(loop, f"which {work}? running: {names}", "name one, or see `ratchet status`")
+        raise InputError(loop or "runs", f"which {work}? running: {names}", "name one, or see `ratchet status`")
     return found[0]
 
 
@@ -121,15 +122,7 @@ def gc(*, finished: bool, superseded: bool) -> None:
 def stop(name: str | None) -> None:
     """Ask a run to commit and end after its present step."""
     enter_project()
-    runs = settings().runs
-    if name is None:
-        running = [run for run in rundir.list_runs(runs) if run.state == "running"]
-        if len(running) != 1:
-            names = ", ".join(f"{run.loop}/{run.fingerprint}" for run in running) or "none"
-            raise InputError("stop", f"which run? running: {names}", "name one")
-        run = running[0]
-    else:
-        run = find_run(name, runs)
+    run = running_one(None, "run", name)
     if run.state != "running":
         raise InputError(run.path, f"does not run: {run.state}, {run.why}", "see `ratchet runs ls`")
     rundir.request_stop(run.path)

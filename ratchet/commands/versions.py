@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
-from ratchet.commands import courses, runs
+from ratchet.commands import courses, params_of, revisions, runs
 from ratchet.commands.project import PIPELINE
 from ratchet.core import rundir
 from ratchet.core.errors import InputError
+from ratchet.core.fingerprint import flatten
 from ratchet.loops.research.worktree import GitError, git_bytes
 from ratchet.report.series import bpb_interval
 from ratchet.settings import settings
@@ -89,7 +89,7 @@ def _run(name: str, project: Path) -> Version | None:
     return Version(
         f"{run.loop}/{run.fingerprint}",
         f"run, {run.state}: {run.why}",
-        params=flat(identity.get("params", {}), prefix=run.loop),
+        params=flatten(identity.get("params", {}), f"{run.loop}."),
         metrics={"steps": run.steps} | ({} if course.empty else {f"{run.loop}.last": float(course["y"].iloc[-1])}),
         courses={} if course.empty else {run.loop: course},
         arena=arena.read_text(encoding="utf-8") if arena.is_file() else None,
@@ -133,11 +133,10 @@ def _revision(name: str, project: Path) -> Version | None:
 
 def _commit(name: str, project: Path) -> str:
     """The commit that `name` is for git, or that an experiment of DVC's own of that name is; "" for neither."""
-    try:
-        return git_bytes(project, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
-    except GitError:
-        pattern = f"refs/exps/*/*/{name}"
-        return git_bytes(project, "for-each-ref", "--format=%(objectname)", pattern).decode().partition("\n")[0]
+    if commit := revisions.commit_of(project, name):
+        return commit
+    pattern = f"refs/exps/*/*/{name}"
+    return git_bytes(project, "for-each-ref", "--format=%(objectname)", pattern).decode().partition("\n")[0]
 
 
 def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Callable[[str], bytes]) -> Version:
@@ -160,12 +159,12 @@ def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Cal
     return Version(
         name,
         what,
-        params=flat(yaml.safe_load(params)) if params else {},
+        params=flatten(params_of.of_revision(params.decode(errors="replace"), name)) if params else {},
         metrics={
             key: value
             for path, text in told.items()
             if text is not None
-            for key, value in flat(json.loads(text), prefix=Path(path).stem).items()
+            for key, value in flatten(json.loads(text), f"{Path(path).stem}.").items()
         },
         intervals=_interval(judged),
         courses={loop: course for loop, course in drawn.items() if not course.empty},
@@ -193,19 +192,11 @@ def _shown(project: Path, commit: str, path: str) -> str | None:
 def _tracked(project: Path, commit: str, path: str) -> bytes:
     """An output as a commit's dvc.lock names it, from DVC's cache or remote. Raises FileNotFoundError."""
     import dvc.api
-    from dvc.exceptions import DvcException
-    from dvc_data.index import DataIndexDirError
 
     try:
-        return dvc.api.read(path, repo=str(project), rev=commit, mode="rb")  # pyright: ignore[reportReturnType]
-    except (DvcException, DataIndexDirError, OSError) as error:  # the second: a folder whose list is nowhere
+        config = revisions.remotes(project)
+        return dvc.api.read(path, repo=str(project), rev=commit, mode="rb", config=config)  # pyright: ignore[reportReturnType]
+    except Exception as error:
+        if not revisions.is_stores(error):
+            raise
         raise FileNotFoundError(path) from error
-
-
-def flat(value: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted names: `{"a": {"b": 1}}` is `{"a.b": 1}`; lists stay."""
-    told: dict[str, Any] = {}
-    for key, inner in value.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        told |= flat(inner, prefix=name) if isinstance(inner, Mapping) and inner else {name: inner}
-    return told

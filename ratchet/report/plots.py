@@ -58,12 +58,12 @@ def draw(facts: Facts, *, smoothing: float, dpi: int) -> dict[str, bytes]:
     return {name: png(drawing, dpi) for name, drawing in zip(FILES, drawings, strict=True)}
 
 
-def png(drawing: Callable[[Figure], None], dpi: int) -> bytes:
-    """The PNG that `drawing` leaves on a figure, whatever the user's own style is."""
+def png(drawing: Callable[[Figure], None], dpi: int, size: tuple[float, float] = SIZE_INCHES) -> bytes:
+    """The PNG that `drawing` leaves on a figure of `size` inches, whatever the user's own style is."""
     with mpl.rc_context():
         mpl.rcdefaults()  # not what a user's own matplotlibrc says
         mpl.rcParams.update(STYLE)
-        figure = Figure(figsize=SIZE_INCHES, dpi=dpi, layout="constrained")
+        figure = Figure(figsize=size, dpi=dpi, layout="constrained")
         drawing(figure)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", metadata={"Software": None})  # the version would change the bytes

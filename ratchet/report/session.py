@@ -55,7 +55,7 @@ def read(folder: Path, metrics: Mapping[str, Any]) -> SessionFacts:
         path.stem: path.read_text(encoding="utf-8", errors="replace")
         for path in sorted((folder / "patches").glob("*.patch"))
     }
-    return SessionFacts(rows, improvement.course(ledgers.read(table)), metrics, _text(folder / "learned.md"), patches)
+    return SessionFacts(rows, improvement.course(ledgers.ours(rows)), metrics, _text(folder / "learned.md"), patches)
 
 
 def _text(path: Path) -> str:

@@ -43,7 +43,7 @@ def read(folder: Path, timing: Path, metrics: Mapping[str, Any]) -> TeamFacts:
         what = f"holds {len(history)} rows, metrics/team.json says {metrics['updates']} updates"
         raise InputError(folder / "history.json", what, team_history.DO)
     summary = _json(folder / "summary.json")
-    rows = _json(timing)
+    rows = team_history.read_timing(timing)
     alerts = findings.read(summary.get("alerts"), folder / "summary.json", team_history.DO)
     samples = [json.loads(line) for line in _text(folder / "samples.jsonl").split("\n") if line]
     return TeamFacts(
@@ -51,7 +51,7 @@ def read(folder: Path, timing: Path, metrics: Mapping[str, Any]) -> TeamFacts:
         task=metrics["task"],
         epochs=summary["params"]["num_train_epochs"],
         max_new_tokens=summary["params"]["max_new_tokens"],
-        resumes=[int(row["env_step"]) for row in rows if row.get("resumed")],
+        resumes=[int(row["env_step"]) for row in rows if row["resumed"]],
         samples=samples,
         held_out=metrics["held_out"],
         alerts=[*alerts, *in_team_timing(rows)],

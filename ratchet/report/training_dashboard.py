@@ -5,11 +5,9 @@ Knows matplotlib, without a screen, and the history as a table; refuses to know 
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ratchet.report import series
 from ratchet.report.palette import LIGHT
-from ratchet.report.plots import STYLE
+from ratchet.report.plots import png
 
 FILE = "training_dashboard.png"
 SIZE_INCHES = (12.0, 7.5)
@@ -34,10 +32,8 @@ ACTIONS = {
 def draw(frame: pd.DataFrame, *, baseline: float, alerts: Sequence[str] = (), title: str = "", dpi: int = 100) -> bytes:
     """The PNG for `frame`, a history as `ratchet.tables.skill_history` reads it. `baseline`: the seed document's
     validation score on the gate's metric. The same table gives the same bytes."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
-        figure = Figure(figsize=SIZE_INCHES, dpi=dpi, layout="constrained")
+
+    def drawing(figure: Figure) -> None:
         grid = figure.subplots(2, 2, sharex=True, height_ratios=[1.25, 1])
         _accuracy(grid[0, 0], frame, baseline)
         _budget(grid[0, 1], frame)
@@ -49,9 +45,8 @@ def draw(frame: pd.DataFrame, *, baseline: float, alerts: Sequence[str] = (), ti
         if alerts:
             lines = [line for alert in alerts for line in textwrap.wrap(f"! {alert}", 150)]
             figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9, color=LIGHT.other)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
+
+    return png(drawing, dpi, SIZE_INCHES)
 
 
 def _accuracy(axes: Axes, frame: pd.DataFrame, baseline: float) -> None:

@@ -54,6 +54,11 @@ def row_numbers(rows: list[int]) -> str:
     return ("row " if len(rows) == 1 else "rows ") + ", ".join(map(str, rows))
 
 
+def record_numbers(rows: list[int]) -> str:
+    """Name records of a JSON list, counted from 1."""
+    return ("record " if len(rows) == 1 else "records ") + ", ".join(str(row + 1) for row in rows)
+
+
 def conform(
     frame: pd.DataFrame,
     schema: DataFrameSchema,

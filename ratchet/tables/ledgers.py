@@ -21,7 +21,6 @@ from ratchet.tables.conform import TableError
 from ratchet.tables.ledger_lines import Layout, Lines
 from ratchet.tables.ledger_words import CRASH, DISCARD
 
-MAX_LINES = 5
 MB_PER_GB = 1024.0
 STRICT_DO = "mend it, or add `--lenient` to read what is readable and see the rest listed"
 
@@ -51,7 +50,7 @@ def read(path: Path, *, lenient: bool = False) -> Ledger:
     text, notes = _text(path)
     layout = _layout(text, path, notes)
     if layout.names == list(results.SCHEMA.columns) and not lenient:
-        return _ours(results.read(path))
+        return ours(results.read(path))
     lines = Lines(layout, lenient=lenient)
     rows = lines.rows(text)
     table = _table(layout, rows, notes, lines.faults, lenient=lenient)
@@ -64,11 +63,12 @@ def read(path: Path, *, lenient: bool = False) -> Ledger:
     return Ledger(table, tuple(notes.assumed + lines.assumed), tuple(left_out))
 
 
-def _ours(table: pd.DataFrame) -> Ledger:
-    ours = table.assign(
+def ours(table: pd.DataFrame) -> Ledger:
+    """A table that `ratchet.tables.results` has read, as a ledger."""
+    known = table.assign(
         line=range(2, len(table) + 2), baseline=table["parent"].isna() & (table["status"] == ledger_words.KEEP)
     )
-    return Ledger(ours[["line", *results.PUBLISHED, "baseline", *list(results.SCHEMA.columns)[5:]]])
+    return Ledger(known[["line", *results.PUBLISHED, "baseline", *list(results.SCHEMA.columns)[5:]]])
 
 
 def _text(path: Path) -> tuple[list[str], _Notes]:

@@ -63,6 +63,7 @@ TRAIN = DataFrameSchema(
     {
         "steps": count("optimizer steps trained", low=1),
         "tokens": count("tokens trained on", low=1),
+        "epochs": number("passes over the training rows", low=0),
         "final_loss": number("mean loss of the last 10 steps, nats per token", low=0),
         "params_m": number("parameters of the model, millions", low=0),
         "horizon_steps": count("steps the schedule was laid out for", low=1),
@@ -131,7 +132,7 @@ _SKILL_TEST = {
         ("hard", "share of test tasks answered exactly"),
         ("contains", "share whose reply holds the answer"),
     )
-}
+} | {f"test.{which}.n": count("test tasks asked", low=1, required=False) for which in ("seed", "best")}
 
 SKILL = DataFrameSchema(
     {

@@ -27,6 +27,7 @@ SCHEMAS: tuple[DataFrameSchema, ...] = (
     results.SCHEMA,
     skill_history.SCHEMA,
     team_history.SCHEMA,
+    team_history.TIMING,
     skill_history.SUMMARY,
     skill_history.EDITS,
     *metrics.SCHEMAS.values(),

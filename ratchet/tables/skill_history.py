@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 from pandera.pandas import DataFrameSchema
@@ -15,9 +15,10 @@ from pandera.pandas import DataFrameSchema
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import flatten
 from ratchet.settings import settings
-from ratchet.tables.conform import conform, row_numbers
+from ratchet.tables.conform import conform, record_numbers, row_numbers
 from ratchet.tables.history import newest_log
 from ratchet.tables.records import read as read_object
+from ratchet.tables.records import read_rows
 from ratchet.tables.rules import count, flag, number, text
 
 ACTIONS = ("accept_new_best", "accept", "reject", "force_accept", "skip_no_patches")
@@ -118,17 +119,7 @@ def read(path: Path, *, runs: Path | None = None) -> pd.DataFrame:
     Raises InputError naming the run's log when it is missing, torn or empty, TableError when a record is unfit.
     """
     log = newest_log(runs or settings().runs, "skill")
-    try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(path, "no such file", log) from None
-    except UnicodeDecodeError as error:
-        raise InputError(path, f"not UTF-8 at byte {error.start}", DO) from None
-    except ValueError as error:
-        raise InputError(path, f"not JSON ({error}): it may be cut off", f"{DO}; {log}") from None
-    if not isinstance(value, list):
-        raise InputError(path, f"holds a {type(value).__name__}, not a list of records", DO)
-    return check(cast("list[dict[str, Any]]", value), path, log=log)
+    return check(read_rows(path, do=DO, log=log), path, log=log)
 
 
 def check(records: list[dict[str, Any]], where: Path | str, *, log: str = DO) -> pd.DataFrame:
@@ -136,11 +127,7 @@ def check(records: list[dict[str, Any]], where: Path | str, *, log: str = DO) ->
     if not records:
         raise InputError(where, "holds no step: the run died before its first one", log)
     frame = pd.DataFrame([flatten(record) for record in records], dtype=object)
-    return conform(frame, SCHEMA, where, rows=_named, do=DO, noun="key")
-
-
-def _named(rows: list[int]) -> str:
-    return ("record " if len(rows) == 1 else "records ") + ", ".join(str(row + 1) for row in rows)
+    return conform(frame, SCHEMA, where, rows=record_numbers, do=DO, noun="key")
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -1,25 +1,25 @@
 """history.json of the team loop: one record a row of training, with the columns of each agent.
 
-Also reads the published trainer's logs, as far as they go. Knows the fields; refuses to know how a row was made.
+Beside it lies the time of each row. Knows the fields; refuses to know how a row was made.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import pandas as pd
 from pandera.pandas import Column, DataFrameSchema
 
 from ratchet.core.errors import InputError
 from ratchet.settings import settings
-from ratchet.tables.conform import TableError, conform
+from ratchet.tables import records
+from ratchet.tables.conform import TableError, conform, record_numbers
 from ratchet.tables.history import newest_log
-from ratchet.tables.rules import count, number
+from ratchet.tables.rules import count, flag, number
 
 AGENT = re.compile(r"agent(\d+)_(\w+)")
 UNLEARNT = ("loss", "grad_norm", "entropy", "kl", "advantage_std")
@@ -72,6 +72,17 @@ def schema(agents: int) -> DataFrameSchema:
 
 
 SCHEMA = schema(1)
+TIMING = DataFrameSchema(
+    {
+        "seq": count("row of data/team/history.json", order="rising"),
+        "env_step": count("joint actions rewarded up to and with this row", low=1, order="rising"),
+        "seconds": number("seconds that the row took", low=0),
+        "tokens_per_s": number("tokens generated per second of it; empty when it took no time", low=0, nullable=True),
+        "resumed": flag("whether a later process went on with this row"),
+    },
+    name="data/team-timing.json",
+    description="One record per row of the team loop's training, with what differs between reruns.",
+)
 DO = "run `dvc repro --force team` to write it anew"
 
 
@@ -85,7 +96,7 @@ def read(path: Path, *, runs: Path | None = None) -> pd.DataFrame:
     """The history in `path`. Raises InputError naming the run's log when it is missing, torn or empty, TableError when
     a record is unfit, a row stands twice, or one is missing."""
     log = newest_log(runs or settings().runs, "team")
-    return check(_records(path, log), path, log=log)
+    return check(records.read_rows(path, do=DO, log=log), path, log=log)
 
 
 def check(records: Sequence[Mapping[str, Any]], where: Path | str, *, log: str = DO) -> pd.DataFrame:
@@ -95,7 +106,7 @@ def check(records: Sequence[Mapping[str, Any]], where: Path | str, *, log: str =
     if faults := list(_not_finite(records)):
         raise TableError(where, faults, DO)
     frame = pd.DataFrame([dict(record) for record in records], dtype=object)
-    table = conform(frame, schema(agents_of(list(frame.columns))), where, rows=_named, do=DO, noun="key")
+    table = conform(frame, schema(agents_of(list(frame.columns))), where, rows=record_numbers, do=DO, noun="key")
     if gaps := [
         place for place in range(1, len(table)) if table["seq"].iloc[place] != table["seq"].iloc[place - 1] + 1
     ]:
@@ -105,18 +116,13 @@ def check(records: Sequence[Mapping[str, Any]], where: Path | str, *, log: str =
     return table
 
 
-def _records(path: Path, log: str) -> list[dict[str, Any]]:
-    try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(path, "no such file", log) from None
-    except UnicodeDecodeError as error:
-        raise InputError(path, f"not UTF-8 at byte {error.start}", DO) from None
-    except ValueError as error:
-        raise InputError(path, f"not JSON ({error}): it may be cut off", f"{DO}; {log}") from None
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in cast("list[Any]", value)):
-        raise InputError(path, f"holds a {type(value).__name__}, not a list of records", DO)
-    return cast("list[dict[str, Any]]", value)
+def read_timing(path: Path) -> list[dict[str, Any]]:
+    """The rows of data/team-timing.json, checked. Raises InputError or TableError."""
+    rows = records.read_rows(path, do=DO, log=DO)
+    if not rows:
+        raise InputError(path, "holds no row", DO)
+    conform(pd.DataFrame(rows, dtype=object), TIMING, path, rows=record_numbers, do=DO, noun="key")
+    return rows
 
 
 def _not_finite(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -125,75 +131,3 @@ def _not_finite(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for name, value in record.items():
             if isinstance(value, float) and math.isnan(value):
                 yield f"key {name}, record {place}: nan (must be a finite number, or null)"
-
-
-def _named(rows: list[int]) -> str:
-    return ("record " if len(rows) == 1 else "records ") + ", ".join(str(row + 1) for row in rows)
-
-
-class Foreign(NamedTuple):
-    """A published trainer's log as a table of `env_step`, `reward_mean`, `return_mean`, `eval_reward`, and what had to
-    be assumed to read it, one sentence each."""
-
-    table: pd.DataFrame
-    assumed: list[str]
-
-
-STEPS = ("env_step", "_step", "step")
-PUBLISHED = {
-    "reward_mean": "turn_1/reward_mean",
-    "return_mean": "turn_1/expected_return",
-    "eval_reward": "eval/turn_1/reward_mean",
-}
-"""Our names → the published ones. Later turns are logged at steps of their own, so no sum over turns can be had."""
-
-
-def read_published(path: Path) -> Foreign:
-    """The curves in the published trainer's log: JSON lines, or a JSON list, of what it sends to W&B
-    (`turn_1/reward_mean`, `turn_1/expected_return`, `eval/turn_1/reward_mean`, and the step).
-
-    Of a value that stands twice the later one counts; a torn last line and the turns after the first are left out.
-    Raises InputError when no step or no reward can be found.
-    """
-    rows, assumed = _foreign_rows(path)
-    step = next((name for name in STEPS if any(name in row for row in rows)), None)
-    if step is None:
-        raise InputError(path, f"no row has {', '.join(STEPS)}", "export the run's history with its step")
-    if step != "env_step":
-        assumed.append(f"`{step}` was taken as env_step")
-    if any("turn_2/reward_mean" in row for row in rows):
-        assumed.append("turns after the first were left out")
-    merged: dict[int, dict[str, float]] = {}
-    twice = 0
-    for row in (row for row in rows if step in row):
-        found = {ours: float(row[theirs]) for ours, theirs in PUBLISHED.items() if row.get(theirs) is not None}
-        held = merged.setdefault(int(row[step]), {})
-        twice += bool(held.keys() & found.keys())
-        held |= found
-    table = pd.DataFrame([{"env_step": at, **values} for at, values in sorted(merged.items()) if values])
-    if table.empty:
-        keys = ", ".join(sorted({key for row in rows for key in row})[:12])
-        raise InputError(path, f"no row has turn_1/reward_mean (the keys: {keys})", "export the whole history")
-    if twice:
-        assumed.append(f"{twice} of its rows stood twice: the later one counts")
-    return Foreign(table.reindex(columns=["env_step", *PUBLISHED]), assumed)
-
-
-def _foreign_rows(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(path, "no such file", "give the exported history of a run") from None
-    if text.lstrip().startswith("["):
-        value: Any = json.loads(text)
-        return [row for row in value if isinstance(row, dict)], []
-    lines = [line for line in text.split("\n") if line.strip()]
-    rows: list[dict[str, Any]] = []
-    for number_, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            if number_ < len(lines):
-                raise InputError(f"{path}:{number_}", f"is no JSON ({error})", "export the history anew") from None
-            return rows, ["the last line was torn and is left out"]
-    return rows, []

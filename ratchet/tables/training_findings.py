@@ -52,7 +52,7 @@ def under_ngram(judged: Mapping[str, Any]) -> Found | None:
 def by_heart(judged: Mapping[str, Any], trained: Mapping[str, Any]) -> Found | None:
     """Overfitting: rows seen more than once, and a validation loss far above that of training."""
     loss = judged["val_bpb"] * judged["bytes"] * math.log(2) / judged["tokens"]
-    if trained.get("epochs", 0) <= 1 or loss < BY_HEART * trained["final_loss"]:
+    if trained["epochs"] <= 1 or loss < BY_HEART * trained["final_loss"]:
         return None
     return Found(
         Severity.WARNING,

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import made_result
-from ratchet.commands import compare, versions
+from ratchet.commands import compare, differences, versions
 from ratchet.report import palette
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     a = replace(versions.read(".", first), name="v1.0", what="commit 3f2c9a7d01")
     b = replace(versions.read(".", second), name="a branch with <i>letters</i>", what="commit 9b01e2aa44")
     path = folder / "compare.html"
-    path.write_text(compare.page(a, b, compare.compare(a, b)), encoding="utf-8")
+    path.write_text(compare.page(a, b, differences.between(a, b)), encoding="utf-8")
     return path
 
 

@@ -104,6 +104,7 @@ def make_result(root: Path, *, steps: int = 1200, documents: int = 498) -> Path:
         {
             "steps": steps,
             "tokens": steps * 4096,
+            "epochs": float(history["epoch"].iloc[-1]),
             "final_loss": float(history["loss"].tail(10).mean()),
             "params_m": 11.53,
             "horizon_steps": steps,

@@ -130,6 +130,7 @@ def test_logs_runs_and_stop_take_a_run_by_any_of_its_names(toy: Toy) -> None:
     toy.write(".ratchet/logs/train.log", "of the stage\n")
     assert ratchet(toy.root, "logs", "train").stdout == "of the stage\n"
     assert ratchet(toy.root, "stop", "train").stderr.startswith(f"runs/train/{path.name}: does not run: resumable")
+    assert ratchet(toy.root, "stop").stderr.startswith("runs: which run? running: none; name one")
     assert f"train/{path.name}" in ratchet(toy.root, "runs", "ls").stdout
     assert ratchet(toy.root, "runs", "rm", "train").returncode == 0
     assert not path.exists()

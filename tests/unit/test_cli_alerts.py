@@ -84,6 +84,16 @@ def test_what_was_not_published_is_left_out_and_nothing_at_all_is_an_error(
         cli.alerts()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[", "not JSON at line 1"), ("{}", "not a list"), ('[{"seq": 0}]', "tokens_per_s"), ("[]", "holds no row")],
+)
+def test_team_timing_that_is_none_is_an_error_that_names_it(project: Path, text: str, said: str) -> None:
+    (project / "data/team-timing.json").write_text(text)
+    with pytest.raises(InputError, match=rf"team-timing\.json: .*{said}.*dvc repro --force team"):
+        cli.alerts()
+
+
 def test_summary_that_is_none_is_an_error_that_names_the_stage(project: Path) -> None:
     for text in ("[1]", '{"alerts": ["a text"]}', '{"alerts": [{"severity": "loud"}]}'):
         (project / "data/team/summary.json").write_text(text)

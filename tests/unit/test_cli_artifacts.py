@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from dvc_data.index import ObjectStorage
+from dvc_objects.fs.errors import RemoteMissingDepsError
 from typer.testing import CliRunner
 
 import toy_artifacts as toy
@@ -73,19 +74,31 @@ def test_get_without_a_name_lists_path_revision_size_and_where_the_bytes_are(pro
     assert re.search(r"model +data/train/model +\w{10} +\d+\.\d kB +cache", table), table
 
 
+@pytest.mark.parametrize(
+    ("raised", "place"),
+    [
+        (OSError("no route to host"), "remote (no answer)"),
+        (RemoteMissingDepsError(None, "s3", "s3://bucket"), "remote (no answer)"),  # pyright: ignore[reportArgumentType]
+        (RuntimeError("a fault of ours"), None),
+    ],
+)
 def test_get_lists_also_when_the_remote_does_not_answer(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    raised: Exception, place: str | None, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy.add_remote(project, tmp_path / "remote")
     ask = ObjectStorage.bulk_exists
 
     def asked(self: ObjectStorage, *arguments: Any, **options: Any) -> Any:
         if self.odb.path.startswith(str(tmp_path / "remote")):
-            raise RuntimeError("no route to host")
+            raise raised
         return ask(self, *arguments, **options)
 
     monkeypatch.setattr(ObjectStorage, "bulk_exists", asked)
-    assert listed()["model"]["in"] == ["cache", "remote (no answer)"]
+    if place is None:
+        with pytest.raises(RuntimeError, match="a fault of ours"):
+            artifacts.get(None, out=None, as_json=True)
+    else:
+        assert listed()["model"]["in"] == ["cache", place]
 
 
 def test_get_of_a_tag_has_the_bytes_of_that_tag_and_leaves_the_workspace_alone(project: Path) -> None:

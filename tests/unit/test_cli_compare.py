@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,13 @@ from typer.testing import CliRunner
 
 import made_session
 from ratchet.cli import app
-from ratchet.commands import compare, compare_markdown, versions
+from ratchet.commands import compare_markdown, differences, versions
 from ratchet.commands.versions import Version
 from ratchet.core.errors import InputError
 from ratchet.core.ledger import Ledger
 from ratchet.core.rundir import open_run
 from ratchet.settings import settings
+from ratchet.tables.intervals import Figure
 
 ARENA = "DEPTH = 4\nWIDTH = 256\n"
 
@@ -88,12 +90,43 @@ def plain(*arguments: str) -> dict[str, Any]:
 def test_compare_of_two_revisions_has_params_metrics_gain_curves_and_code(project: Path) -> None:
     told = plain("before", "after")
     assert told["params"] == {"train.seed": {"a": 1, "b": 2}}, "what is equal is no difference"
-    assert told["metrics"]["evaluate.val_bpb"] == {"a": 1.7, "b": 1.6}
+    judged = told["metrics"]["evaluate.val_bpb"]
+    assert (judged["a"], judged["b"]) == (1.7, 1.6)
+    for low, high in (judged["a_interval"], judged["b_interval"]):
+        assert 0 < high - low < 0.1
+    assert told["metrics"]["evaluate.probe.verdict"] == {"a": "clean", "b": "clean"}, "no interval, no key"
     assert told["gain"]["gain"] == pytest.approx(0.1, abs=0.02)
     assert told["gain"]["low"] < told["gain"]["gain"] < told["gain"]["high"]
     assert [point["step"] for point in told["curves"]] == list(range(2, 21, 2))
     assert told["curves"][0]["a"] == pytest.approx(4 + 1.7 * (1 + 1 / 2) / 2)
     assert told["diff"][3:5] == ["-DEPTH = 4", "+DEPTH = 6"]
+
+
+def test_compare_reads_numbers_as_dvc_does(project: Path) -> None:
+    """PyYAML alone takes 1e-3 for a text."""
+    for name, value in (("one", "1e-3"), ("other", "0.001")):
+        (project / name).mkdir()
+        (project / name / "dvc.yaml").touch()
+        (project / name / "params.yaml").write_text(f"train: {{rate: {value}}}\n")
+    assert plain("one", "other")["params"] == {}
+    assert versions.read("one", project).params == {"train.rate": 0.001}
+
+
+@pytest.mark.parametrize(("text", "said"), [("train: {seed", "not YAML: "), ("[1]", "holds a list, not a mapping")])
+def test_compare_of_a_version_whose_parameters_cannot_be_read_is_one_line(text: str, said: str, project: Path) -> None:
+    (project / "params.yaml").write_text(text)
+    with pytest.raises(
+        InputError, match=rf"^params\.yaml of \.: {said}.*; name a revision whose parameters can be read"
+    ):
+        versions.read(".", project)
+
+
+def test_compare_of_a_revision_from_before_the_remote_fetches_from_it(project: Path, tmp_path: Path) -> None:
+    sh(project, sys.executable, "-m", "dvc", "remote", "add", "-q", "-d", "store", str(tmp_path / "remote"))
+    shutil.move(project / ".dvc/cache", tmp_path / "remote")  # `dvc push` leaves out what is older than the remote
+    told = plain("before", "after")
+    assert told["gain"]["gain"] == pytest.approx(0.1, abs=0.02)
+    assert not any("documents" in line for line in told["not_compared"])
 
 
 def test_compare_takes_commits_and_experiments_of_dvc_by_name(project: Path) -> None:
@@ -158,7 +191,8 @@ def test_compare_says_what_a_revision_lacks_and_goes_on(project: Path) -> None:
     assert {f"before: {name}" for name in ("data/evaluate/documents.parquet", "data/team/history.json")} <= set(
         told["not_compared"]
     )
-    assert told["metrics"]["evaluate.val_bpb"] == {"a": 1.7, "b": 1.6}
+    assert told["metrics"]["evaluate.val_bpb"]["a"] == 1.7
+    assert told["metrics"]["evaluate.val_bpb"]["b"] == 1.6
 
 
 def test_compare_of_two_experiments_reads_their_rows(project: Path) -> None:
@@ -188,7 +222,7 @@ def test_compare_of_two_runs_reads_their_ledgers(project: Path) -> None:
 def test_compare_of_other_documents_gives_no_gain_and_says_so() -> None:
     one = Version("a", "", documents=documents(1.7))
     other = Version("b", "", documents=documents(1.6, count=100))
-    found = compare.compare(one, other)
+    found = differences.between(one, other)
     assert found.gain is None
     assert found.without == ["compare: the judgements are not of the same documents; judge both on one split"]
 
@@ -205,7 +239,8 @@ def test_compare_with_the_folder_of_another_checkout_reads_what_lies_there(proje
     sh(project, "git", "worktree", "add", "-q", ".ratchet/base", "before")
     write(project / ".ratchet/base", seed=1, val_bpb=1.7, arena=ARENA)
     told = plain(".ratchet/base", ".")
-    assert told["metrics"]["evaluate.val_bpb"] == {"a": 1.7, "b": 1.6}
+    assert told["metrics"]["evaluate.val_bpb"]["a"] == 1.7
+    assert told["metrics"]["evaluate.val_bpb"]["b"] == 1.6
     assert told["gain"]["gain"] == pytest.approx(0.1, abs=0.02)
 
 
@@ -216,7 +251,9 @@ def test_compare_as_markdown_has_what_differs_and_no_more(project: Path) -> None
     commit = sh(project, "git", "rev-parse", "before")[:10]
     assert blocks[0].startswith(f"A is `before`, `commit {commit}`; B is `after`, ")
     assert blocks[1].startswith("B saves +0.0934")
-    assert blocks[2] == "| metric | A | B | B - A |\n|---|--:|--:|--:|\n| `evaluate.val_bpb` | `1.7` | `1.6` | -0.1 |"
+    head, _, row = blocks[2].splitlines()
+    assert head == "| metric | A | B | B - A |"
+    assert re.fullmatch(r"\| `evaluate\.val_bpb` \| `1\.7 \(1\.\d+ to 1\.\d+\)` \| `1\.6 \(.*\)` \| -0\.1 \|", row), row
     assert blocks[3] == "1 of 2 metrics are the same."
     assert "| `train.seed` | `1` | `2` | +1 |" in blocks[4]
     assert (blocks[5], blocks[7]) == ("<details><summary>arena/train.py</summary>", "</details>")
@@ -228,7 +265,8 @@ def test_markdown_of_a_strangers_values_is_code_and_fits_into_a_comment() -> Non
     nasty = "`@all` | <b>\n# [x](http://h)"
     rows = [(f"m.{number} {nasty}", nasty * 20, nasty) for number in range(100)]
     diff = ["````", *(f"+{nasty * 9}" for _ in range(1000))]
-    found = compare.Comparison(rows, rows, None, [], diff, [nasty])
+    figures = [(name, Figure(one), Figure(other)) for name, one, other in rows]
+    found = differences.Comparison(rows, figures, None, [], diff, [nasty])
     text = compare_markdown.page(Version("a", nasty), Version("b", ""), found)
     assert 40_000 < len(text) < 65_536
     assert text.count("<details>") == text.count("</details>") == 1
@@ -240,7 +278,7 @@ def test_markdown_of_a_strangers_values_is_code_and_fits_into_a_comment() -> Non
     assert len(rows_of_tables) == 80
     assert {line.count("|") for line in rows_of_tables} == {5}
     small = compare_markdown.page(
-        Version("a", ""), Version("b", ""), compare.Comparison([], [], None, [], diff[:2], [])
+        Version("a", ""), Version("b", ""), differences.Comparison([], [], None, [], diff[:2], [])
     )
     assert "\n`````diff\n````\n+" in small, "a fence that the diff cannot close"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import made_result
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import flatten
-from ratchet.tables import metrics, provenance, timing
+from ratchet.tables import metrics, provenance, skill_history, team_history, timing
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +116,28 @@ def test_provenance_dirty_as_a_number_is_refused(tmp_path: Path) -> None:
 def test_flatten_nested_keys_are_dotted_and_lists_stay() -> None:
     flat = flatten({"a": {"b": 1, "c": {"d": []}}, "e": {}})
     assert flat == {"a.b": 1, "a.c.d": [], "e": {}}
+
+
+@pytest.mark.parametrize("history", [skill_history, team_history])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[1]", "record 1 is a int, not an object"),
+        ('[{"loss": NaN}]', "holds NaN, which is no JSON"),
+        ('[{"step": 1, "step": 2}]', "key step stands twice"),
+        ('[{"step": 1}', "not JSON at line 1: .*; it may be cut off"),
+    ],
+)
+def test_history_of_a_loop_that_is_no_list_of_objects_is_refused(
+    history: ModuleType, text: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "history.json").write_text(text)
+    with pytest.raises(InputError, match=said):
+        history.read(tmp_path / "history.json", runs=tmp_path)
+
+
+def test_metrics_of_train_without_epochs_are_refused(result: Path) -> None:
+    """Without them no training would be told to be learnt by heart."""
+    told = json.loads((result / "metrics/train.json").read_text())
+    del told["epochs"]
+    assert "key epochs is missing" in refusal("train", told)

@@ -1,4 +1,4 @@
-"""history.json of the team loop: its schema, what is refused, and the published trainer's logs."""
+"""history.json of the team loop: its schema, and what is refused."""
 
 from __future__ import annotations
 
@@ -90,42 +90,3 @@ def test_history_that_is_empty_torn_or_missing_is_an_error_naming_the_log(
     with pytest.raises(InputError, match=said) as error:
         team_history.read(path, runs=tmp_path / "runs")
     assert "not a list" in said or str(log) in str(error.value)
-
-
-def test_published_log_is_read_as_far_as_it_goes_and_says_what_was_assumed(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    logged = [
-        {"_step": 0, "eval/turn_1/reward_mean": 0.2, "eval/turn_2/reward_mean": 0.1},
-        {"_step": 4, "turn_1/reward_mean": 0.25, "turn_1/expected_return": 0.75, "_runtime": 3},
-        {"_step": 4, "turn_2/reward_mean": 0.5, "turn_2/expected_return": 0.5},
-        {"_step": 8, "turn_1/reward_mean": 0.4, "turn_1/expected_return": 0.8},
-        {"_step": 8, "turn_1/reward_mean": 0.3, "turn_1/expected_return": 0.6},
-        {"_runtime": 9},
-    ]
-    path.write_text("\n".join(map(json.dumps, logged)) + '\n{"_step": 12, "turn')
-    table, assumed = team_history.read_published(path)
-    assert table["env_step"].tolist() == [0, 4, 8]
-    assert table["eval_reward"].iloc[0] == 0.2
-    assert table["reward_mean"].iloc[1:].tolist() == [0.25, 0.3]
-    assert table["return_mean"].iloc[1:].tolist() == [0.75, 0.6]
-    assert assumed == [
-        "the last line was torn and is left out",
-        "`_step` was taken as env_step",
-        "turns after the first were left out",
-        "1 of its rows stood twice: the later one counts",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('{"loss": 1}\n', "no row has env_step, _step, step"),
-        ('{"_step": 1, "loss": 2}\n', r"no row has turn_1/reward_mean \(the keys: _step, loss\)"),
-        ('{"_step": \n{"_step": 1}\n', r"log\.jsonl:1: is no JSON"),
-    ],
-)
-def test_published_log_without_step_or_reward_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text(text)
-    with pytest.raises(InputError, match=said):
-        team_history.read_published(path)
