@@ -114,8 +114,5 @@ def _cost(spent: Spent) -> Cost:
 
 def _take(record: Path, path: Path) -> None:
     """Copy an earlier session's record to `path`; to this session its answers cost nothing. Raises InputError."""
-    Recorded(record, mode=Mode.REPLAY)  # refuses one that is missing or damaged
-    lines = [
-        json.loads(line) for line in record.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1:] == "\n"
-    ]
-    atomic.write_text(path, "".join(json.dumps(line | {"spent": NO_COST}) + "\n" for line in lines if "reply" in line))
+    lines = Recorded(record, mode=Mode.REPLAY).answered  # refuses one that is missing or damaged
+    atomic.write_text(path, "".join(json.dumps(line | {"spent": NO_COST}) + "\n" for line in lines))
