@@ -14,7 +14,7 @@ from pydantic import Field
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.llm.client import BudgetSpent, Finish, Message, Provider, Reply, Role, Spent
-from ratchet.llm.endpoint import Endpoint, open_client
+from ratchet.llm.endpoint import WHERE, Endpoint, open_client
 from ratchet.llm.recorded import Mode, Recorded
 from ratchet.llm.untrusted import one_line
 from ratchet.loops.research.proposers import edit_blocks, prompt
@@ -25,7 +25,7 @@ RECORD = "calls.jsonl"
 SEEDS = 2**31
 """Seeds are below this: endpoints take 32 bits with a sign."""
 NO_COST = {"calls": 0, "tokens": 0, "money": 0.0}
-PORTABLE = frozenset({"base_url", "key_variable", "price", "budget", "record", "replay"})
+PORTABLE = WHERE | {"record", "replay"}
 """Keys of `iterate.llm` that decide where answers come from and what they may cost, not what is asked."""
 
 
