@@ -23,10 +23,9 @@ from ratchet.loops.team.tasks.own import CallableTask, TransitionTask, named, ow
 from ratchet.loops.team.tasks.protocol import TURNS, Item, MultiTurn, Sizes, Task, Turn, at_turn, has_transition
 
 SHIPPED = ("helper", "stories", "hanabi")
-DEFAULT = "helper"
 
 __all__ = [
-    "DEFAULT", "SHIPPED", "TURNS", "CallableTask", "Item", "MultiTurn", "Sizes", "Task", "TransitionTask", "Turn",
+    "SHIPPED", "TURNS", "CallableTask", "Item", "MultiTurn", "Sizes", "Task", "TransitionTask", "Turn",
     "at_turn", "has_transition", "load_task", "own_task",
 ]  # fmt: skip
 
