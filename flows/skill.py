@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import State
 
 from flows import artifacts, loop
 from flows.loop import Action, Rows
+from ratchet.core.ledger import Ledger
 
 SHOWN = ("step", "epoch", "rollout_hard", "n_patches", "edit_budget", "candidate_gate_score", "action", "best_score")
 
@@ -31,9 +32,7 @@ def rows_at(folder: Path) -> Rows:
     """The steps so far: of a run's ledger, whose first row is the seed document's, or of a published history."""
     if (published := folder / "history.json").is_file():
         return json.loads(published.read_text(encoding="utf-8"))
-    ledger = folder / "ledger.jsonl"
-    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else []
-    return [json.loads(line)["record"] for line in lines if line.endswith("}")][1:]
+    return [row["record"] for row in Ledger(folder / "ledger.jsonl").rows()[1:]]
 
 
 async def show(rows: Rows, _folder: Path) -> None:

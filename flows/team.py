@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import State
 
 from flows import artifacts, loop
 from flows.loop import Action, Rows
+from ratchet.core.ledger import Ledger
 from ratchet.loops.team.state import UPDATES_FILE
 
 SHOWN = ("env_step", "epoch", "reward_mean", "eval_reward", "entropy", "grad_norm", "kl", "skipped_updates")
@@ -34,9 +35,7 @@ def rows_at(folder: Path) -> Rows:
     """The updates so far: of a run, or of a published history."""
     if (published := folder / "history.json").is_file():
         return json.loads(published.read_text(encoding="utf-8"))
-    updates = folder / UPDATES_FILE
-    lines = updates.read_text(encoding="utf-8").splitlines() if updates.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    return Ledger(folder / UPDATES_FILE).rows()
 
 
 async def show(rows: Rows, _folder: Path) -> None:

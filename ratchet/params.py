@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -136,3 +136,24 @@ def _names_at(model: type[BaseModel], location: Sequence[str | int]) -> list[str
         if inner:
             model = inner[0]
     return list(model.model_fields)
+
+
+def lines(params: Params, prefix: str, unread: Collection[str] = ()) -> Iterator[tuple[str, bool]]:
+    """Every knob as `section.key = value`, and whether it was filled in: no file and no override names it.
+
+    `unread`: subsections to leave out.
+    """
+    for name in type(params).model_fields:
+        value = getattr(params, name)
+        if name in unread:
+            continue
+        if isinstance(value, Params):
+            yield from lines(value, f"{prefix}.{name}")
+        else:
+            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            yield f"{prefix}.{name} = {shown}", name not in params.model_fields_set
+
+
+def echo(params: Params, section: str) -> list[str]:
+    """Every knob on a line of its own, `(default)` behind those that were filled in."""
+    return [f"{text}{'  (default)' if filled else ''}" for text, filled in lines(params, section)]

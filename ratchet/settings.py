@@ -65,7 +65,9 @@ class Settings(BaseSettings):
     resume_run: Path | None = Field(
         None, description="run that must continue (`ratchet resume` sets it); null = by inputs"
     )
-    resume: Literal["newest", "auto"] = Field("newest", description="auto: a damaged newest checkpoint gives way")
+    resume: Literal["newest", "auto"] = Field(
+        "newest", description="auto: a damaged newest checkpoint gives way; the team loop always gives way, and says so"
+    )
     adopt_code: bool = Field(False, description="with resume_run: continue under changed code, recorded")
     allow_inexact: bool = Field(False, description="with resume_run: accept another device kind, dtype or thread count")
     hub: str = Field("https://huggingface.co", description="base address datasets are fetched from")

@@ -1,6 +1,6 @@
 """Stage skill: train a frozen agent's document of instructions, and test the best version once, at the end.
 
-A killed run continues where it was committed. With train_size 0 and one epoch it checks everything and asks nobody.
+A killed run continues where it was committed. With train_size 0 it checks everything and asks nobody.
 Refuses to know how a step is made.
 """
 
@@ -14,12 +14,12 @@ from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.loops.skill import publish, session
 from ratchet.loops.skill.mirror import SkillMirror
-from ratchet.loops.skill.parameters import SkillParams, echo
+from ratchet.loops.skill.parameters import SkillParams
 from ratchet.loops.skill.preflight import examine_request
+from ratchet.params import echo
 from ratchet.report import training_dashboard
 from ratchet.settings import settings
 from ratchet.stage import Needs, Stage
-from ratchet.tables import skill_history
 from ratchet.train.device import used_machine
 
 
@@ -43,15 +43,14 @@ def run(params: SkillParams, inputs: Inputs, outputs: Outputs) -> None:
     Raises InputError, InfrastructureError (exit code 3: agent or optimizer failed for good, the run goes on from its
     last step), and SystemExit 130 when somebody asked for a stop: committed, not published.
     """
-    print("\n".join(echo(params)), flush=True)
+    print("\n".join(echo(params, "skill")), flush=True)
     request = session.read_request(params, inputs.skills)
     if params.train_size == 0:
         dry_run(request, outputs)
         return
     published = train(request)
-    table = skill_history.check(published.history, outputs.skill / "history.json")
     picture = training_dashboard.draw(
-        table,
+        published.table,
         baseline=published.rows[0]["record"]["gate_score"],
         alerts=[alert.sentence for alert in published.found],
         title=publish.sentence(published, params),

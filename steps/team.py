@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from ratchet.core import atomic
 from ratchet.loops.team import publish, session
-from ratchet.loops.team.parameters import TeamParams, echo
+from ratchet.loops.team.parameters import SECTION, TeamParams
+from ratchet.params import echo
 from ratchet.settings import settings
 from ratchet.stage import Needs, Stage
 from ratchet.train.device import used_machine
@@ -36,7 +37,7 @@ def run(params: TeamParams, _inputs: Inputs, outputs: Outputs) -> None:
 
     Raises InputError (what was committed stays), and SystemExit after a stop: committed, not published.
     """
-    print("\n".join(echo(params)), flush=True)
+    print("\n".join(echo(params, SECTION)), flush=True)
     here = settings()
     made = session.from_params(params, here)
     with session.open_session(made, here) as opened:

@@ -291,14 +291,14 @@ def _llm(look: Looked) -> Iterator[Finding]:
 
 def _endpoint(what: str, endpoint: Any, here: Settings) -> Finding:
     """Address, model and key of a model; of the key only whether it is set."""
-    from ratchet.llm.endpoint import key_of
+    from ratchet.llm.endpoint import secret_of
 
     address = endpoint.base_url or here.llm_base_url
     if not endpoint.model:
         return Finding(what, False, "no model is named", "set iterate.llm.model (docs/llm.md)")
     if not address:
         return Finding(what, False, f"{endpoint.model}: no address is set", "set RATCHET_LLM_BASE_URL (docs/llm.md)")
-    key = key_of(endpoint)
+    key = secret_of(endpoint)
     host = urlsplit(address).hostname
     found = f"{endpoint.model} at {host}, {endpoint.key_variable} is {'set' if key else 'not set'}"
     do = f"set {endpoint.key_variable} in the environment or in {here.env_file}"

@@ -12,7 +12,7 @@ from typing import Any, cast
 import yaml
 
 from ratchet.core.errors import InputError
-from ratchet.params import PARAMS_FILE, Params, merge, parse_override, parse_yaml, read_document, validate
+from ratchet.params import PARAMS_FILE, Params, lines, merge, parse_override, parse_yaml, read_document, validate
 
 MODELS = {
     "prepare": "steps.prepare:PrepareParams",
@@ -70,14 +70,4 @@ def _model(stage: str) -> type[Params]:
 def filled_in(params: Params, prefix: str, unread: Collection[str] = ()) -> list[str]:
     """The knobs that params.yaml does not name, each as `section.key = value`. `unread`: subsections that this choice
     of a source or a proposer does not read."""
-    lines: list[str] = []
-    for name in type(params).model_fields:
-        value = getattr(params, name)
-        if name in unread:
-            continue
-        if isinstance(value, Params):
-            lines += filled_in(value, f"{prefix}.{name}")
-        elif name not in params.model_fields_set:
-            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-            lines.append(f"{prefix}.{name} = {shown}")
-    return lines
+    return [text for text, filled in lines(params, prefix, unread) if filled]

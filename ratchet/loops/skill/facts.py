@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import digest
+from ratchet.data import countries
+from ratchet.data.countries import INSTALL
 
-INSTALL = "pip install -c constraints.txt -e '.[skill]'"
-MANY = 1_000_000
-"""People of a country whose capital is asked for: of islets and bases a small model knows nothing."""
-PACKAGES = {"elements": "periodictable", "capitals": "countryinfo"}
+PACKAGES = {"elements": "periodictable", "capitals": countries.PACKAGE}
 
 
 def tasks(name: str) -> list[dict[str, Any]]:
     """The tasks of `elements` or `capitals`, sorted by id. Raises InputError when the package is not installed."""
     makers: dict[str, Callable[[], list[dict[str, Any]]]] = {"elements": _elements, "capitals": _capitals}
-    try:
-        metadata.distribution(PACKAGES[name])
-    except metadata.PackageNotFoundError:
-        raise InputError(f"{name} tasks", f"package {PACKAGES[name]} is not installed", INSTALL) from None
     return sorted(makers[name](), key=lambda task: task["id"])
 
 
 def _elements() -> list[dict[str, Any]]:
-    from periodictable import elements
-
+    try:
+        from periodictable import elements
+    except ImportError:
+        raise InputError("elements tasks", "package periodictable is not installed", INSTALL) from None
     return [
         {"id": f"element-{each.number:03d}", "question": f"What is the chemical symbol of {each.name}?",
          "answers": [each.symbol]}
@@ -43,14 +40,10 @@ def _elements() -> list[dict[str, Any]]:
 
 def _capitals() -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for file in sorted(resources.files("countryinfo").joinpath("data").iterdir(), key=lambda file: file.name):
-        if not file.name.endswith(".json"):
-            continue
-        country = json.loads(file.read_text(encoding="utf-8"))
-        capital, code = country.get("capital"), country.get("ISO", {}).get("alpha3")
-        if capital and code and (country.get("population") or 0) >= MANY:
+    for country in countries.large_countries("capitals tasks"):
+        if code := country.get("ISO", {}).get("alpha3"):
             question = f"What is the capital of {country['name']}?"
-            found[code] = {"id": f"capital-{code.lower()}", "question": question, "answers": [capital]}
+            found[code] = {"id": f"capital-{code.lower()}", "question": question, "answers": [country["capital"]]}
     return list(found.values())
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from ratchet.loops.skill.aggregate import merge_calls
 from ratchet.loops.skill.models import ANALYST
 from ratchet.loops.skill.parameters import Role
-from ratchet.loops.skill.records import Edit, Kind, Memory, Op, Pair, Patch, Split, Task
+from ratchet.loops.skill.records import Edit, Kind, Memory, Op, Pair, Patch, Task
 from ratchet.loops.skill.rollout import rollout
-from ratchet.loops.skill.session import Players, Request, limited, setup
+from ratchet.loops.skill.session import Players, Request, setup
 from ratchet.loops.skill.step import Setup
 from ratchet.loops.skill.update import update
 
@@ -44,8 +44,7 @@ def forecast(request: Request) -> Forecast:
     p, horizon = request.params, request.horizon
     if not horizon.train_size:
         return Forecast(0, 0, 0, 0, 0.0, 0.0, ("train_size is 0: everything is checked, nobody is asked",))
-    val = len(limited(request.tasks[Split.VAL], p.limit))
-    test = len(limited(request.tasks[Split.TEST], p.limit))
+    val, test = len(request.val), len(request.test)
     steps, batch = horizon.last, min(horizon.batch, max(1, horizon.train_size))
     slow_epochs = max(0, p.num_epochs + p.extend_epochs - 1) if p.use_slow_update else 0
     target = val + steps * (batch + val) + 2 * test + slow_epochs * (2 * p.slow_update_samples + val)

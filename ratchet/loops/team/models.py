@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.core.errors import InputError
+from ratchet.llm import smollm2
 from ratchet.loops.team import tiny
 from ratchet.loops.team.team import Source
 from ratchet.settings import Settings
@@ -36,13 +37,11 @@ def _load(name: str, dtype: str, device: str, settings: Settings) -> Source:
         from ratchet.loops.team.arena_model import load_arena_model
 
         return load_arena_model(Path(name.removeprefix(ARENA)), device)
-    torch, transformers = _libraries()
+    torch, transformers = smollm2.libraries("team", INSTALL)
     if name == TINY:
         return Source(tiny.model().to(getattr(torch, dtype)).to(device), tiny.tokenizer())
     place: Any = name
     if name == SHIPPED:
-        from ratchet.llm import smollm2
-
         place = smollm2.converted(settings.downloads)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(place)
@@ -51,14 +50,3 @@ def _load(name: str, dtype: str, device: str, settings: Settings) -> Source:
         what = f"{name!r} is no causal LM: {(str(error).splitlines() or [type(error).__name__])[0]}"
         raise InputError("team.model", what, "name a folder with config.json, weights and tokenizer") from None
     return Source(model.to(device), tokenizer)
-
-
-def _libraries() -> tuple[Any, Any]:
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        raise InputError("team", f"package {error.name} is not installed", INSTALL) from None
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    return torch, transformers

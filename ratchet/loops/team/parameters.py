@@ -156,14 +156,3 @@ class TeamParams(TeamConfig):
         """As TeamConfig's. Of model, task and data the content counts, which is hashed elsewhere: a folder may move."""
         elsewhere = {"model", "task", "data", "train_items", "eval_items", "publish_agents"}
         return self.model_dump(mode="json", exclude={*PORTABLE, *elsewhere})
-
-
-def echo(params: TeamConfig) -> list[str]:
-    """Every knob on a line of its own with its value, `(default)` behind those that were filled in."""
-    lines: list[str] = []
-    for name in type(params).model_fields:
-        value = getattr(params, name)
-        value = value.model_dump(mode="json") if isinstance(value, Params) else value
-        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        lines.append(f"{SECTION}.{name} = {shown}{'' if name in params.model_fields_set else '  (default)'}")
-    return lines

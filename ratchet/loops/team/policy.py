@@ -229,7 +229,7 @@ def plain_head(model: Any) -> nn.Linear | None:
 
 def widen_products(model: Any) -> None:
     """Let linear layers multiply few rows as weights @ rows instead of rows @ weights while nothing is learnt: the same
-    numbers but for their last bits, and a fifth faster with 8 rows (the head: two fifths) on AVX2."""
+    numbers but for their last bits, and faster on AVX2."""
     for module in model.modules():
         if type(module) is nn.Linear:
             module.forward = partial(_linear, module)

@@ -34,11 +34,8 @@ class Published:
     timing: list[dict[str, Any]]
     metrics: dict[str, Any]
     summary: dict[str, Any]
-
-    @property
-    def found(self) -> list[Found]:
-        """What a person should see in all of that."""
-        return [*findings.read(self.summary["alerts"], Path("summary.json"), ""), *in_team_timing(self.timing)]
+    found: Sequence[Found]
+    """What a person should see in all of that."""
 
 
 def gather(session: Session, ending: Ending) -> Published:
@@ -63,7 +60,8 @@ def gather(session: Session, ending: Ending) -> Published:
     }
     samples = [sample for row in rows for sample in row["samples"]]
     told = history(rows, session.team.agents)
-    return Published(told, samples, [_timing(row) for row in rows], metrics, summary)
+    timing = [_timing(row) for row in rows]
+    return Published(told, samples, timing, metrics, summary, [*ending.found, *in_team_timing(timing)])
 
 
 def _reward(rows: Sequence[Mapping[str, Any]], epoch: int) -> float | None:

@@ -6,34 +6,33 @@ Refuses to know models and how a reward is used.
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ratchet.core.errors import InputError
+from ratchet.loops.own_code import called
 from ratchet.loops.team.tasks.protocol import Item, Task, Turn, has_transition
 
 
 def prompts_of(task: Task, item: Item, history: Sequence[Turn], agents: int, where: str) -> list[str]:
     """The prompts of the next turn, one per agent. Raises InputError."""
-    return _checked_prompts(
-        _called(task, "prompts", where, task.prompts, item, history), task, "prompts", agents, where
-    )
+    at = f"{task.name}: prompts at {where}"
+    return _checked_prompts(called(at, task.prompts, item, history), agents, at)
 
 
 def next_prompts(task: Task, item: Item, history: Sequence[Turn], agents: int, where: str) -> list[str] | None:
     """The prompts after `history`, or None when the episode is over: by the task's transition if it has one."""
     if not has_transition(task):
         return prompts_of(task, item, history, agents, where)
-    joint, turn = list(history[-1].completions), len(history) - 1
-    found = _called(task, "transition", where, task.transition, item, joint, turn, history)
-    return None if found is None else _checked_prompts(found, task, "transition", agents, where)
+    at, joint, turn = f"{task.name}: transition at {where}", list(history[-1].completions), len(history) - 1
+    found = called(at, task.transition, item, joint, turn, history)
+    return None if found is None else _checked_prompts(found, agents, at)
 
 
 def rewards_of(task: Task, completions: list[list[str]], items: list[Item], where: str) -> list[float]:
     """One finite number per joint action. Raises InputError when the reward raises, or gives anything else."""
-    found: Any = _called(task, "reward", where, task.reward, completions, items)
     name = f"{task.name}: reward at {where}"
+    found: Any = called(name, task.reward, completions, items)
     try:
         numbers = [float(value) for value in found]
     except (TypeError, ValueError) as error:
@@ -48,19 +47,9 @@ def rewards_of(task: Task, completions: list[list[str]], items: list[Item], wher
     return numbers
 
 
-def _called(task: Task, part: str, where: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-        raise InputError(f"{task.name}: {part} at {where}", what, "mend it and run again: the run goes on") from error
-
-
-def _checked_prompts(found: Any, task: Task, part: str, agents: int, where: str) -> list[str]:
+def _checked_prompts(found: Any, agents: int, where: str) -> list[str]:
     if not isinstance(found, list | tuple) or len(found) != agents or not all(isinstance(one, str) for one in found):
-        what = f"gave {_short(found)}, not {agents} texts"
-        raise InputError(f"{task.name}: {part} at {where}", what, "return a list with one prompt per agent")
+        raise InputError(where, f"gave {_short(found)}, not {agents} texts", "return a list with one prompt per agent")
     return list(found)
 
 

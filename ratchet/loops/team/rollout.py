@@ -77,9 +77,9 @@ def training_plan(config: TeamConfig, epoch: int) -> Plan:
     )  # fmt: skip
 
 
-def evaluation_plan(samples: int, name: tuple[object, ...] = ("evaluation",)) -> Plan:
+def evaluation_plan(samples: int) -> Plan:
     """`samples` independent episodes per item, each to its end; an episode's return is the sum of its rewards."""
-    return Plan(name, lambda turn: samples if turn == 0 else 1, JointMode.ALIGNED, 1.0)
+    return Plan(("evaluation",), lambda turn: samples if turn == 0 else 1, JointMode.ALIGNED, 1.0)
 
 
 def rollout(team: Team, task: Task, items: Sequence[tuple[int, Item]], plan: Plan) -> list[Node]:

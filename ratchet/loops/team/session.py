@@ -37,12 +37,10 @@ from ratchet.loops.team.team import Team
 from ratchet.settings import Settings
 from ratchet.tables.findings import Found
 from ratchet.train.device import Device, prepare_process, resolve_device
-from ratchet.train.interruption import Interruption
+from ratchet.train.interruption import STOPPED_CODE, Interruption
 from ratchet.train.mirror import new_identity
 
 LOOP = "team"
-STOPPED_CODE = 128 + 15
-"""Exit code after `ratchet stop`: nothing is published, so DVC must not take it for success."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from typing import Any
 from ratchet.core.fingerprint import digest
 
 INSTALLED = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "purelib", "platlib"))
-SEEN = "(seen)"
 
 
 def source_digest(value: object) -> str:
@@ -30,7 +29,7 @@ def source_digest(value: object) -> str:
 
 
 def _described(value: Any, seen: dict[int, object]) -> Any:
-    """`value` as JSON. What was `seen` on the way here stands for itself: code may be recursive."""
+    """`value` as JSON. What was `seen` before is named by the place where it was first: code may be recursive."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -38,15 +37,24 @@ def _described(value: Any, seen: dict[int, object]) -> Any:
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
     if id(value) in seen:
-        return SEEN
+        return f"(seen {list(seen).index(id(value))})"
     seen[id(value)] = value  # held, lest another object get its id
     if isinstance(value, Mapping):
         return [[_described(key, seen), _described(inner, seen)] for key, inner in value.items()]
     if isinstance(value, list | tuple):
         return [_described(inner, seen) for inner in value]
     if isinstance(value, set | frozenset):
-        return sorted(digest(_described(inner, seen)) for inner in value)
+        return sorted(_alone(inner, seen) for inner in value)
     return _described_code(value, seen)
+
+
+def _alone(value: Any, seen: dict[int, object]) -> str:
+    """The hash of one element of a set: what its neighbours are made of is not `seen` yet, for a set has no order."""
+    before = len(seen)
+    found = digest(_described(value, seen))
+    while len(seen) > before:
+        seen.popitem()
+    return found
 
 
 def _described_code(value: Any, seen: dict[int, object]) -> Any:

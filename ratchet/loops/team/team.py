@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ratchet.core.errors import InputError
-from ratchet.core.fingerprint import digest
 from ratchet.loops.team.codec import Codec
 from ratchet.loops.team.concurrency import at_once
 from ratchet.loops.team.moments import compact, decoded
@@ -163,8 +162,3 @@ def end_ids(model: Any) -> list[int]:
         ids = getattr(holder, "eos_token_id", None)
         found += ids if isinstance(ids, list) else [] if ids is None else [ids]
     return sorted(set(found))
-
-
-def same_start(team: Team) -> str:
-    """One hash of all that the agents start from."""
-    return digest(team.digest())

@@ -14,7 +14,7 @@ from pydantic import Field
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 from ratchet.llm.client import BudgetSpent, Finish, Message, Provider, Reply, Role, Spent
-from ratchet.llm.endpoint import Endpoint, open_client
+from ratchet.llm.endpoint import WHERE, Endpoint, open_client
 from ratchet.llm.recorded import Mode, Recorded
 from ratchet.llm.untrusted import one_line
 from ratchet.loops.research.proposers import edit_blocks, prompt
@@ -25,7 +25,7 @@ RECORD = "calls.jsonl"
 SEEDS = 2**31
 """Seeds are below this: endpoints take 32 bits with a sign."""
 NO_COST = {"calls": 0, "tokens": 0, "money": 0.0}
-PORTABLE = frozenset({"base_url", "key_variable", "price", "budget", "record", "replay"})
+PORTABLE = WHERE | {"record", "replay"}
 """Keys of `iterate.llm` that decide where answers come from and what they may cost, not what is asked."""
 
 
@@ -114,8 +114,5 @@ def _cost(spent: Spent) -> Cost:
 
 def _take(record: Path, path: Path) -> None:
     """Copy an earlier session's record to `path`; to this session its answers cost nothing. Raises InputError."""
-    Recorded(record, mode=Mode.REPLAY)  # refuses one that is missing or damaged
-    lines = [
-        json.loads(line) for line in record.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1:] == "\n"
-    ]
-    atomic.write_text(path, "".join(json.dumps(line | {"spent": NO_COST}) + "\n" for line in lines if "reply" in line))
+    lines = Recorded(record, mode=Mode.REPLAY).answered  # refuses one that is missing or damaged
+    atomic.write_text(path, "".join(json.dumps(line | {"spent": NO_COST}) + "\n" for line in lines))

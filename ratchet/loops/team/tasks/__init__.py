@@ -18,14 +18,14 @@ says what it knows, and that it says nothing else; a constant answer earns less 
 from __future__ import annotations
 
 from ratchet.core.errors import InputError
+from ratchet.loops.own_code import called
 from ratchet.loops.team.tasks.own import CallableTask, TransitionTask, named, own_task, task_of
 from ratchet.loops.team.tasks.protocol import TURNS, Item, MultiTurn, Sizes, Task, Turn, at_turn, has_transition
 
 SHIPPED = ("helper", "stories", "hanabi")
-DEFAULT = "helper"
 
 __all__ = [
-    "DEFAULT", "SHIPPED", "TURNS", "CallableTask", "Item", "MultiTurn", "Sizes", "Task", "TransitionTask", "Turn",
+    "SHIPPED", "TURNS", "CallableTask", "Item", "MultiTurn", "Sizes", "Task", "TransitionTask", "Turn",
     "at_turn", "has_transition", "load_task", "own_task",
 ]  # fmt: skip
 
@@ -54,4 +54,4 @@ def load_task(name: str, seed: int, sizes: Sizes) -> Task:
 
 
 def _made(name: str, seed: int, sizes: Sizes) -> Task:
-    return task_of(named(name, "team.task")(seed, sizes), name)
+    return task_of(called(name, named(name, "team.task"), seed, sizes), name)

@@ -6,20 +6,14 @@ Refuses to know models.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from importlib import metadata, resources
 from typing import Any
 
-from ratchet.core.errors import InputError
+from ratchet.data.countries import large_countries
 from ratchet.loops.skill.scoring import normalise
 from ratchet.loops.team.tasks.protocol import Item, Sizes, Turn
 from ratchet.loops.team.tasks.splitting import split
 
-PACKAGE = "countryinfo"
-INSTALL = "pip install -c constraints.txt -e '.[skill]'"
-MANY = 1_000_000
-"""People of a country that is asked for: of islets a small model knows nothing."""
 CONTINENTS = {"Americas": ["Americas", "America", "North America", "South America", "Central America"]}
 """Names that count for what the package calls a region."""
 EXACT, BEGINS, BOTH = 0.4, 0.2, 0.2
@@ -75,21 +69,13 @@ def first_line(said: str) -> str:
 
 def countries() -> dict[str, dict[str, Any]]:
     """Name → item, of countries of a million people or more. Raises InputError when the package is not installed."""
-    try:
-        metadata.distribution(PACKAGE)
-    except metadata.PackageNotFoundError:
-        raise InputError("helper task", f"package {PACKAGE} is not installed", INSTALL) from None
-    found: dict[str, dict[str, Any]] = {}
-    for file in sorted(resources.files(PACKAGE).joinpath("data").iterdir(), key=lambda file: file.name):
-        if not file.name.endswith(".json"):
-            continue
-        told = json.loads(file.read_text(encoding="utf-8"))
-        name, capital, continent = told["name"], told.get("capital"), told.get("region")
-        if capital and continent and (told.get("population") or 0) >= MANY:
-            found[name] = {
-                "prompt": name,
-                "country": name,
-                "continents": CONTINENTS.get(continent, [continent]),
-                "capitals": [capital],
-            }
-    return found
+    return {
+        told["name"]: {
+            "prompt": told["name"],
+            "country": told["name"],
+            "continents": CONTINENTS.get(told["region"], [told["region"]]),
+            "capitals": [told["capital"]],
+        }
+        for told in large_countries("helper task")
+        if told.get("region")
+    }

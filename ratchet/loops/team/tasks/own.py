@@ -5,15 +5,13 @@ Knows how the published callables are called; refuses to know models.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ratchet.core.errors import InputError
+from ratchet.loops.own_code import load_file, load_module
 from ratchet.loops.team.tasks.prompt_files import read_items
 from ratchet.loops.team.tasks.protocol import Item, Task, Turn
 
@@ -115,10 +113,9 @@ def named(name: str, where: str) -> Callable[..., Any]:
     source, _, function = name.rpartition(":")
     if not source or not function:
         raise InputError(where, f"{name!r} names no function", "write module:function or FILE.py:function")
-    try:
-        module = _from_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
-    except ImportError as error:
-        raise InputError(where, f"{source} cannot be imported: {error}", "name a module or a file that can") from error
+    path = Path(source)
+    is_file = source.endswith(".py")
+    module = load_file(path, f"ratchet_team_{path.stem}", where) if is_file else load_module(source, where)
     if not callable(found := getattr(module, function, None)):
         raise InputError(where, f"{source} has no function {function!r}", "name one that it has")
     return found
@@ -130,17 +127,6 @@ def task_of(made: Any, where: str) -> Task:
     if lacking:
         raise InputError(where, f"{type(made).__name__} has no {lacking[0]!r}", "see docs/team.md for what a task has")
     return made
-
-
-def _from_file(path: Path) -> Any:
-    if not path.is_file():
-        raise ImportError("no such file")
-    spec = importlib.util.spec_from_file_location(f"ratchet_team_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _formatters(given: Formatter | Sequence[Formatter] | None, agents: int) -> list[Formatter]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ratchet.core.errors import InputError
+from ratchet.data.json_lines import read_objects
 
 DO = "see docs/team.md, section A task of my own"
 
@@ -22,7 +23,7 @@ def read_items(path: Path) -> list[dict[str, Any]]:
     if path.is_dir():
         items, at = _saved(path), "row"
     elif path.is_file():
-        items, at = _lines(path), "item"
+        items, at = read_objects(path, DO), "item"
     else:
         raise InputError(path, "no such file or folder", f"write JSON lines, each with a `prompt`; {DO}")
     if not items:
@@ -32,25 +33,6 @@ def read_items(path: Path) -> list[dict[str, Any]]:
             what = f"{at} {number} has the prompt {item.get('prompt')!r} (its keys: {', '.join(item) or 'none'})"
             raise InputError(path, what, "write a text under `prompt`")
     return items
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(path, f"not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(text.split("\n"), 1):  # splitlines would cut at U+2028, which JSON may hold
-        if not line.strip():
-            continue
-        try:
-            value: Any = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number}", f"is no JSON ({error})", f"write one object a line; {DO}") from None
-        if not isinstance(value, dict):
-            raise InputError(f"{path}:{number}", f"holds a {type(value).__name__}, not an object", DO)
-        found.append(cast("dict[str, Any]", value))
-    return found
 
 
 def _saved(folder: Path) -> list[dict[str, Any]]:

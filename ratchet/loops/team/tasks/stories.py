@@ -49,10 +49,10 @@ class Stories:
         return [length_ratio(first, second) for first, second in zip(*completions, strict=True)]
 
 
-def length_ratio(first: str, second: str, low: float = LOW, high: float = HIGH) -> float:
-    """1 when `second` has `low` to `high` times the letters of `first`; outside, exp(−distance of the ratio); 0 when
+def length_ratio(first: str, second: str) -> float:
+    """1 when `second` has `LOW` to `HIGH` times the letters of `first`; outside, exp(−distance of the ratio); 0 when
     `first` is empty."""
     if not first:
         return 0.0
     ratio = len(second) / len(first)
-    return math.exp(-max(low - ratio, ratio - high, 0.0))
+    return math.exp(-max(LOW - ratio, ratio - HIGH, 0.0))

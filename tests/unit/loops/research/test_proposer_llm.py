@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import misbehaving_llm as bad
+import toy_session
 from made_question import ARENA, Past
 from misbehaving_llm import Body, MisbehavingLlm
 from ratchet.core.errors import InfrastructureError, InputError
@@ -193,6 +195,27 @@ def test_llm_endpoint_that_stays_down_is_the_worlds_failure(tmp_path: Path) -> N
         proposer = Llm(LlmParams(model="m", base_url=server.url))
         with pytest.raises(InfrastructureError, match="status 503"):
             proposer.propose(some_question(tmp_path))
+
+
+def test_llm_record_that_another_program_wrote_may_hold_letters_that_elsewhere_end_a_line(tmp_path: Path) -> None:
+    Llm(LlmParams(model="m"), Scripted(lambda _: GOOD + "\u2028")).propose(some_question(tmp_path / "first"))
+    record = tmp_path / "record.jsonl"
+    line = json.loads((tmp_path / "first" / RECORD).read_text(encoding="utf-8"))
+    record.write_text(json.dumps(line, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert "\u2028" in record.read_text(encoding="utf-8")
+    again = Llm(LlmParams(model="m", record=str(record), replay=True)).propose(some_question(tmp_path / "again"))
+    assert again.cost == Cost()
+
+
+def test_llm_of_another_place_makes_no_other_session() -> None:
+    place = {"base_url": "http://127.0.0.1:8/v1", "key_variable": "MY_KEY", "token_field": "max_completion_tokens",
+             "price": {"prompt": 2.0}, "budget": {"calls": 5}, "record": "calls.jsonl"}  # fmt: skip
+    here, there, other = (
+        toy_session.params(proposer="llm", llm={"model": "m"} | more).defining()
+        for more in ({}, place, {"temperature": 0.5})
+    )
+    assert here == there
+    assert here != other
 
 
 def test_llm_replay_without_a_record_is_refused() -> None:

@@ -154,7 +154,7 @@ def test_fault_dead_optimizer_does_not_end_with_exit_0_and_a_final_score(tmp_pat
 
 def test_fault_no_dry_run_train_size_0_checks_everything_and_asks_nobody(tmp_path: Path) -> None:
     toy_skill.make_project(tmp_path)
-    section = toy_skill.merge(copy.deepcopy(toy_skill.TOY), {"train_size": 0, "num_epochs": 1})
+    section = toy_skill.merge(copy.deepcopy(toy_skill.TOY), {"train_size": 0})
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"skill": section}))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RATCHET_STAGES_IN": "container"}
     command = [sys.executable, "-m", "steps.skill"]

@@ -77,6 +77,12 @@ def test_results_are_published_whole_and_readable(published: Published, tmp_path
     assert summary["tokens"]["rollout"]["calls"] > 100
 
 
+def test_metrics_count_the_tasks_that_are_used(published: Published, tmp_path: Path) -> None:
+    assert published.metrics["tasks"] == {"train": 30, "val": 20, "test": 20}
+    limited = toy_skill.request(toy_skill.make_project(tmp_path), limit=7, train_size=5)
+    assert publish.dry(limited, tmp_path / "dry", [])["tasks"] == {"train": 5, "val": 7, "test": 7}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

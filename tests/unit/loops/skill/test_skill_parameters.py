@@ -11,10 +11,10 @@ import toy_skill
 from ratchet.commands import skill as commands
 from ratchet.llm.scripted import Scripted
 from ratchet.loops.skill import forecast, session, tasks
-from ratchet.loops.skill.parameters import ALIASES, SkillParams, TaskParams, echo
+from ratchet.loops.skill.parameters import ALIASES, SkillParams, TaskParams
 from ratchet.loops.skill.preflight import examine
 from ratchet.loops.skill.tasks import TaskSet
-from ratchet.params import Params, merge, parse_override, validate
+from ratchet.params import Params, echo, merge, parse_override, validate
 from steps import skill as step
 
 FIELD = {"num_epochs": 2, "batch_size": 8, "minibatch": 4, "merge_batch": 4, "workers": 2, "lr": 4,
@@ -49,7 +49,7 @@ def test_override_with_dots_reaches_a_switch_and_a_nested_key() -> None:
 
 
 def test_echo_has_every_knob_and_says_what_was_filled_in() -> None:
-    lines = echo(validate({"lr": 6}, "skill", SkillParams))
+    lines = echo(validate({"lr": 6}, "skill", SkillParams), "skill")
     assert "skill.learning_rate = 6" in lines
     assert "skill.min_learning_rate = 2  (default)" in lines
     assert len(lines) == count(SkillParams)
@@ -88,6 +88,10 @@ def test_preflight_names_what_is_wrong_and_passes_what_is_right(tmp_path: Path) 
     assert said["slow_update"].found == "on: up to 61 calls more, from epoch 2"
     tiny = good.model_copy(update={"limit": 3, "gate": "paired"})
     assert not {each.what: each for each in examine(tiny, here, ask=False, folder=tmp_path / "skills")}["gate"].good
+    for confidence, limit, enough in ((0.95, 5, True), (0.99, 5, False), (0.99, 7, True), (0.95, 4, False)):
+        sure = good.model_copy(update={"limit": limit, "gate": "paired", "gate_confidence": confidence})
+        said = {each.what: each for each in examine(sure, here, ask=False, folder=tmp_path / "skills")}
+        assert said["gate"].good == enough, said["gate"].found
     gone = good.model_copy(update={"tasks": good.tasks.model_copy(update={"file": "skills/gone.jsonl"})})
     first = examine(gone, here, ask=False, folder=tmp_path / "skills")[0]
     assert not first.good

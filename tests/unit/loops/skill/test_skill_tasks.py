@@ -13,6 +13,7 @@ from ratchet.core.errors import InputError
 from ratchet.core.fingerprint import differences
 from ratchet.loops.skill import facts, session
 from ratchet.loops.skill.parameters import Source, TaskParams
+from ratchet.loops.skill.preflight import examine
 from ratchet.loops.skill.records import Split
 from ratchet.loops.skill.scoring import normalise
 from ratchet.loops.skill.tasks import TaskSet, load
@@ -119,6 +120,12 @@ def test_tasks_that_are_not_utf_8_are_refused_with_the_byte(tmp_path: Path) -> N
         load(TaskParams(source=Source.FILE, file=str(tmp_path / "own.jsonl")), tmp_path)
 
 
+def test_tasks_of_a_file_keep_letters_that_elsewhere_end_a_line(tmp_path: Path) -> None:
+    text = "one\u2028two\u0085three"
+    found = read(tmp_path, [task(0, answers=[text]), *map(task, range(1, 21))])
+    assert [text] in [list(each.answers) for split in found.splits.values() for each in split]
+
+
 def test_tasks_outside_skills_are_refused_since_dvc_would_not_see_a_change(tmp_path: Path) -> None:
     (tmp_path / "skills").mkdir()
     (tmp_path / "own.jsonl").write_text("")
@@ -140,7 +147,15 @@ class NoScore:
 
 class Wild(Sums):
     def score(self, task, said):
-        return 7
+        return {"x": 7, "three": (1, 1, 1)}[said]
+
+class Unmade(Sums):
+    def __init__(self):
+        self.words = open("no-such-file")
+
+class Bare(Sums):
+    def tasks(self):
+        yield {"id": "s0"}["question"]
 """
 
 
@@ -168,8 +183,34 @@ def test_class_that_is_not_a_task_set_is_refused(name: str, said: str, tmp_path:
 
 def test_class_whose_score_is_out_of_range_is_refused(tmp_path: Path) -> None:
     found = own_class(tmp_path, "Wild")
-    with pytest.raises(InputError, match=r"score\(\) gave 7"):
-        found.score(found[Split.TRAIN][0], "x")
+    for said, told in {"x": r"score\(\) gave 7", "three": r"score\(\) gave \(1, 1, 1\)",
+                       "y": r"score\(\) of s\d+: raised KeyError: 'y' \(.*mine\.py:\d+\)"}.items():  # fmt: skip
+        with pytest.raises(InputError, match=told):
+            found.score(found[Split.TRAIN][0], said)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("Unmade", CLASS, r"Unmade\(\): raised FileNotFoundError: .*no-such-file.* \(.*mine\.py:\d+\)"),
+        ("Bare", CLASS, r"tasks\(\): raised KeyError: 'question' \(.*mine\.py:\d+\)"),
+        (
+            "Sums",
+            "import no_such_module\n" + CLASS,
+            r"mine\.py cannot be imported: ModuleNotFoundError: .*mine\.py:1\)",
+        ),
+        ("Sums", "class Sums:\n  def\n", r"mine\.py cannot be imported: SyntaxError: .*line 2\)"),
+    ],
+)
+def test_class_that_raises_is_told_in_one_line_and_doctor_goes_on(
+    name: str, text: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=told) as error:
+        own_class(tmp_path, name, text)
+    assert "\n" not in str(error.value)
+    tasks = {"source": "class", "python": f"{tmp_path}/mine.py:{name}", **SIZES}
+    first, *others = examine(toy_skill.params(tasks=tasks), toy_skill.settings(tmp_path), ask=False, folder=tmp_path)
+    assert (first.good, bool(others)) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import toy_team
 from ratchet.core.errors import InputError
 from ratchet.loops.team import generation, likelihood, session
 from ratchet.loops.team.models import load_sources
-from ratchet.loops.team.parameters import PORTABLE, TeamConfig, TeamParams, echo
-from ratchet.params import validate
+from ratchet.loops.team.parameters import PORTABLE, TeamConfig, TeamParams
+from ratchet.params import echo, validate
 
 BASE: dict[str, Any] = {
     "num_train_epochs": 1, "num_generations": 3, "max_new_tokens": 5, "test_samples": 1, "eval_interval": 2,
@@ -256,4 +256,4 @@ def test_params_identity_leaves_out_what_may_change_and_what_is_hashed_elsewhere
     assert not set(defining) & {*PORTABLE, "model", "task", "data", "publish_agents", "train_items", "eval_items"}
     assert set(defining) | set(portable) == set(TeamConfig.model_fields)
     assert TeamConfig.model_validate({**defining, **portable}).temperature == params.temperature
-    assert "team.num_turns = 2  (default)" in echo(params)
+    assert "team.num_turns = 2  (default)" in echo(params, "team")

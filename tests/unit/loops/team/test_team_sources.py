@@ -111,6 +111,29 @@ def test_source_digest_of_code_without_a_source_uses_its_bytecode() -> None:
     assert source_digest(one) != source_digest(other)
 
 
+class Alike:
+    """All of these hash alike, so that a set has them in the order in which they came."""
+
+    def __init__(self, name: str, words: list[str]) -> None:
+        self.name, self.words = name, words
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_source_digest_tells_which_of_two_shared_objects_comes_again() -> None:
+    one, two = ["a"], ["b"]
+    assert source_digest([one, two, one]) != source_digest([one, two, two])
+
+
+def test_source_digest_of_a_set_does_not_depend_on_the_order_of_its_elements() -> None:
+    shared = ["the", "same"]
+    one, two = Alike("one", shared), Alike("two", shared)
+    assert [each.name for each in {one, two}] != [each.name for each in {two, one}]
+    assert source_digest({one, two}) == source_digest({two, one})
+    assert source_digest([{one, two}, shared]) == source_digest([{two, one}, shared])
+
+
 def test_source_digest_ends_on_recursion_and_cycles() -> None:
     def down(n: int) -> int:
         return 0 if n == 0 else down(n - 1)

@@ -142,6 +142,24 @@ def test_load_task_calls_a_maker_and_refuses_what_is_no_task(rewards: Path) -> N
         load_task("my_rewards.py:make_nothing", 7, Sizes(2, 0))
 
 
+def test_own_code_that_raises_is_told_in_one_line_with_its_place(
+    rewards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(rewards))
+    (rewards / "torn.py").write_text("def reward(:\n")
+    (rewards / "broken.py").write_text("LIMIT = {}['limit']\n")
+    (rewards / "maker.py").write_text("def make(seed, sizes):\n    return 1 / 0\n")
+    for name, told in {
+        "torn.py:reward": r"torn\.py cannot be imported: SyntaxError: .*line 1\)",
+        "broken:reward": r"broken cannot be imported: KeyError: 'limit' \(.*broken\.py:1\)",
+        "broken.py:reward": r"broken\.py cannot be imported: KeyError: 'limit' \(.*broken\.py:1\)",
+        "maker.py:make": r"maker\.py:make: raised ZeroDivisionError: division by zero \(.*maker\.py:2\)",
+    }.items():
+        with pytest.raises(InputError, match=told) as error:
+            load_task(name, 7, Sizes(1, 0))
+        assert "\n" not in str(error.value)
+
+
 def test_named_takes_modules_and_says_what_is_wrong(rewards: Path) -> None:
     assert named("json:dumps", "x") is json.dumps
     for name, said in {
