@@ -56,9 +56,9 @@ class Revision:
             return None
 
     def json(self, path: str) -> dict[str, Any] | None:
-        """`text` as a JSON object."""
+        """`text` as a JSON object. Raises InputError when it is none."""
         text = self.text(path)
-        return None if text is None else json.loads(text)
+        return None if text is None else json_object(text, f"{path} of {self.name}")
 
     def entry(self, path: str) -> DataIndexEntry | None:
         """What dvc.lock has of an output, or of a file or folder inside one; None when it names no such thing.
@@ -195,6 +195,17 @@ def registered(project: Path, artifact: str) -> list[str]:
 def _named(project: Path) -> list[str]:
     lines = git_bytes(project, "for-each-ref", "--format=%(refname:strip=2)", "refs/tags", "refs/heads")
     return lines.decode().splitlines()
+
+
+def json_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """The object that the file `where` of a revision holds. Raises InputError."""
+    try:
+        found: Any = json.loads(text)
+    except ValueError as error:  # of JSON, and of UTF-8
+        raise InputError(where, f"not JSON: {error}", "name another revision") from None
+    if not isinstance(found, dict):
+        raise InputError(where, f"holds a {type(found).__name__}, not an object", "name another revision")
+    return found
 
 
 def commit_of(project: Path, ref: str) -> str | None:

@@ -12,7 +12,6 @@ What a version does not have is left empty and said in `missing`. Refuses to kno
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -164,7 +163,7 @@ def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Cal
             key: value
             for path, text in told.items()
             if text is not None
-            for key, value in flatten(json.loads(text), f"{Path(path).stem}.").items()
+            for key, value in flatten(revisions.json_object(text, f"{path} of {name}"), f"{Path(path).stem}.").items()
         },
         intervals=_interval(judged),
         courses={loop: course for loop, course in drawn.items() if not course.empty},

@@ -121,6 +121,13 @@ def test_compare_of_a_version_whose_parameters_cannot_be_read_is_one_line(text: 
         versions.read(".", project)
 
 
+@pytest.mark.parametrize(("text", "said"), [("{", "not JSON: "), ("[1]", "holds a list, not an object")])
+def test_compare_of_a_version_whose_metrics_cannot_be_read_is_one_line(text: str, said: str, project: Path) -> None:
+    (project / "metrics/train.json").write_text(text)
+    with pytest.raises(InputError, match=rf"^metrics/train\.json of \.: {said}.*; name another revision"):
+        versions.read(".", project)
+
+
 def test_compare_of_a_revision_from_before_the_remote_fetches_from_it(project: Path, tmp_path: Path) -> None:
     sh(project, sys.executable, "-m", "dvc", "remote", "add", "-q", "-d", "store", str(tmp_path / "remote"))
     shutil.move(project / ".dvc/cache", tmp_path / "remote")  # `dvc push` leaves out what is older than the remote
