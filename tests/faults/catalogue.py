@@ -22,6 +22,7 @@ from ratchet.core.errors import InputError
 from ratchet.loops.research.events import Everyone
 from ratchet.loops.research.executor import Experiment, Result, Worker
 from ratchet.loops.research.experiment import Workbench
+from ratchet.loops.research.guard import refusal
 from ratchet.sandbox.job import Kind, Sandbox
 from ratchet.train.claims import asked_source
 from ratchet.train.device import resolve_device
@@ -116,6 +117,29 @@ CHEATS = {
 }  # fmt: skip
 
 
+NOT_HELD = (Ends.SUCCEEDS, Ends.STOPS, Ends.ALLOWED)
+HELD = tuple(name for name, cheat in CHEATS.items() if cheat.process not in NOT_HELD)
+"""What the process sandbox holds, and a whole session is made of in test_cheats_loop.py."""
+
+BY_ARGUMENTS = ("forge_results", "hang_the_reader")
+"""What finds its job in the process' arguments; a session's process is warm before it has one."""
+
+
+def text_of(name: str) -> str:
+    """The file of the cheat `name`."""
+    return (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+
+
+def is_alone(name: str, cheat: Cheat) -> bool:
+    """Whether it takes an attempt of its own to see how `cheat` ends: what is judged, what gains nothing, what does
+    something to the world, and what a session would not run, or not so."""
+    shown = cheat.trained and cheat.process not in (*NOT_HELD, Ends.NO_GAIN) and name not in BY_ARGUMENTS
+    return not shown or refusal(text_of(name)) is not None
+
+
+ALONE = tuple(name for name, cheat in CHEATS.items() if is_alone(name, cheat))
+
+
 def expected(name: str, kind: Kind) -> Ends:
     """How the cheat `name` ends in a sandbox of `kind`."""
     return CHEATS[name].process if kind == "process" else CHEATS[name].container
@@ -123,7 +147,7 @@ def expected(name: str, kind: Kind) -> Ends:
 
 def source_of(name: str, arena: str, **knobs: int) -> str:
     """The whole train.py of the cheat `name`: the honest `arena` in place of its import, then the cheat."""
-    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    text = text_of(name)
     honest, _, _ = arena.partition(MAIN)
     body = re.sub(r"^from arena\.train import .*\n", "", text, flags=re.MULTILINE)
     return asked_source(f"{honest}\n\n{body}", TrainParams.model_validate({**TRAIN, "knobs": knobs}))
@@ -133,7 +157,7 @@ def table() -> str:
     """The table of docs/cheats.md: one row a file, what it tries in the words of its first line."""
     lines = ["| cheat | in a process | in a container |", "|---|---|---|"]
     for name, cheat in CHEATS.items():
-        doc = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))) or ""
+        doc = ast.get_docstring(ast.parse(text_of(name))) or ""
         tries = doc.partition("\n")[0]
         lines.append(f"| [{name}]({PAGE}/{name}.py): {tries} | {cheat.process} | {cheat.container} |")
     return "\n".join(lines) + "\n"
@@ -258,7 +282,12 @@ def how(attempt: Attempt, ground: Ground) -> Ends:
         return Ends.ALLOWED if attempt.name == "many_steps_in_one" else Ends.SUCCEEDS
     if result.val_bpb is not None:
         return Ends.NO_GAIN if result.val_bpb > ground.honest - SAME else Ends.SUCCEEDS
-    words = result.reason.partition(":")[0].replace("refused, ", "refused: ")
+    return ends_of(result.reason)
+
+
+def ends_of(reason: str) -> Ends:
+    """The word of the table for a `reason`. Raises ValueError for a refusal that it has no word for."""
+    words = reason.partition(":")[0].replace("refused, ", "refused: ")
     if words.startswith("refused: "):
         return Ends(words)
     return next((ends for ends in Ends if words == ends), Ends.CRASHED)

@@ -41,13 +41,15 @@ def test_docker_template_mounts_the_checkout_where_it_is_and_belongs_to_its_owne
     assert found.volumes == ["/a b:/a b"]
     kwargs = found.container_create_kwargs
     assert (kwargs["working_dir"], kwargs["user"]) == ("/a b", f"{os.getuid()}:{os.getgid()}")
+    assert kwargs["init"], "PID 1 reaps what a candidate leaves"
     assert "device_requests" not in kwargs
     assert found.env["RATCHET_SANDBOX"] == "process"
 
 
 def test_docker_template_asks_the_engine_for_the_gpus() -> None:
-    kwargs = configured("docker", DockerWorkerJobConfiguration, gpus=2, image="hub/gpu:1").container_create_kwargs
-    (request,) = kwargs["device_requests"]
+    found = configured("docker", DockerWorkerJobConfiguration, gpus=2, image="hub/gpu:1")
+    assert found.image_pull_policy is None, "one of a hub may be pulled"
+    (request,) = found.container_create_kwargs["device_requests"]
     assert docker.types.DeviceRequest(**request) == {
         "Driver": "", "Count": 2, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}  # fmt: skip
 
@@ -72,6 +74,7 @@ def test_kubernetes_manifest_is_a_job_without_a_field_that_kubernetes_does_not_k
     assert (job.spec.backoff_limit, job.spec.active_deadline_seconds) == (0, pools.LONGEST_S)
     assert job.spec.template.spec.termination_grace_period_seconds == pools.GRACE_S
     environment = {each.name: each.value for each in container.env}
+    assert environment["RATCHET_SANDBOX"] == "process"
     assert environment["PREFECT_HOME"] == "/tmp/prefect", "the worker's own lies on another machine"
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 
@@ -24,21 +25,15 @@ from ratchet.train.launch import train_and_publish, train_as_rank
 from ratchet.train.progress import Watch
 from ratchet.train.rank_launch import culprit
 from ratchet.train.ranks import Together
+from ratchet.train.trainer import Training
 from toy_training import edit_arena, forked, launch, make_project, published, request, results, usual
 
 RANKS = 2
-STEADY = """
+SLOW = """
 import os as _os
 import time as _time
 
-_init, _slow_step = Optimizer.__init__, Experiment.step
-
-
-def _steady(self, model):
-    _init(self, model)
-    for group in self.adamw.param_groups:
-        if group["params"][0].ndim == 1:  # gradients of pure rounding, which Adam would blow up to whole steps
-            group["eps"] = 1e-5
+_slow_step = Experiment.step
 
 
 def _slowly(self, batches, progress):
@@ -46,9 +41,9 @@ def _slowly(self, batches, progress):
     return _slow_step(self, batches, progress)
 
 
-Optimizer.__init__, Experiment.step = _steady, _slowly
+Experiment.step = _slowly
 """
-"""A loss that hangs on no rounding, and steps that last as long as the environment says."""
+"""Steps that last as long as the environment says."""
 
 REDUCES = """
 _make = Experiment.__init__
@@ -72,12 +67,43 @@ def _fails(self, batches, progress):
 
 Experiment.step = _fails
 """
+RAISES = """
+import os as _os
+
+_make = Experiment.__init__
+
+
+def _raises(self, spec):
+    _make(self, spec)
+    if _os.environ.get("RANK") == "1":
+        raise ValueError("this rank alone fails")
+
+
+Experiment.__init__ = _raises
+"""
+LAZY = """
+_whole = Experiment.state_dict
+
+
+def _so_far(self):
+    begun = int(self.optimizer.steps) > 0
+    return {name: value for name, value in _whole(self).items() if begun or name.startswith("model.")}
+
+
+def _take(self, state):
+    for name, value in state.items():
+        _whole(self)[name].copy_(value)
+
+
+Experiment.state_dict, Experiment.load_state_dict = _so_far, _take
+"""
+"""An optimizer that has no state before its first step, as those of torch."""
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
-    return edit_arena(make_project(folder / "plain"), folder / "project", STEADY)
+    return edit_arena(make_project(folder / "plain"), folder / "project", SLOW)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +114,9 @@ def unbroken(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-def together(project: Path, where: Path, *, ranks: int = RANKS, meanwhile: Callable[[int], object] = bool) -> list[int]:
+def together(
+    project: Path, where: Path, *, ranks: int = RANKS, meanwhile: Callable[[int], object] = bool, **train: Any
+) -> list[int]:
     """Train in `ranks` forked processes; their exit codes. `meanwhile(rank)` prepares each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -97,15 +125,35 @@ def together(project: Path, where: Path, *, ranks: int = RANKS, meanwhile: Calla
     def rank(number: int) -> None:
         os.environ.update(there, RANK=str(number), LOCAL_RANK=str(number))
         meanwhile(number)
-        train_as_rank(request(project), published(where), usual(where), Together())
+        train_as_rank(request(project, **train), published(where), usual(where), Together())
 
     where.mkdir(exist_ok=True)
     children = [forked(partial(rank, number)) for number in range(ranks)]
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return [ended(child) for child in children]
 
 
-def losses(where: Path) -> list[float]:
-    return [float(line.split("\t")[3]) for line in (where / "history.tsv").read_text().splitlines()[1:]]
+def ended(child: int) -> int:
+    """The exit code of a child of this process, or minus the signal that killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def curve(where: Path, column: str) -> list[float]:
+    return pd.read_csv(where / "history.tsv", sep="\t")[column].tolist()
+
+
+def launcher(project: Path, where: Path) -> int:
+    """The pid of a process that trains as a user does, who has set two ranks."""
+    return forked(lambda: train_and_publish(request(project), published(where), usual(where, ranks=RANKS)))
+
+
+def steps_after(where: Path, steps: int) -> int:
+    """The steps of the run's next checkpoint after `steps`, once it is there; it is not its last."""
+    until = time.monotonic() + 150
+    while steps >= (now := max((info.steps for info in list_runs(where / "runs")), default=0)):
+        assert time.monotonic() < until, "no checkpoint came"
+        time.sleep(0.05)
+    assert now < 10, "too late to disturb it"
+    return now
 
 
 def dies_at(step: int, of: int) -> Callable[[int], None]:
@@ -123,9 +171,11 @@ def dies_at(step: int, of: int) -> Callable[[int], None]:
 
 def test_ranks_two_have_the_curve_of_one_process(project: Path, unbroken: Path, tmp_path: Path) -> None:
     launch(project, tmp_path)
-    alone, shared = losses(tmp_path), losses(unbroken)
+    alone, shared = curve(tmp_path, "loss"), curve(unbroken, "loss")
     assert alone != shared, "nothing was summed in another order: was it shared at all?"
     assert shared == pytest.approx(alone, rel=1e-5)
+    norms = curve(tmp_path, "grad_norm")
+    assert curve(unbroken, "grad_norm") == pytest.approx(norms, rel=1e-4), "which no optimizer sees the scale of"
 
 
 @pytest.mark.parametrize("killed", [0, 1])
@@ -186,24 +236,76 @@ def test_ranks_another_number_may_not_go_on_with_a_run(project: Path, unbroken: 
         launch(project, tmp_path, settings={"resume_run": run.path})
 
 
-def test_ranks_by_a_setting_one_killed_is_told_in_one_line_and_the_same_command_goes_on(
+def test_ranks_by_a_setting_one_killed_is_told_in_one_line_the_same_command_goes_on_and_a_signal_ends_it_saved(
     project: Path, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def command() -> int:
-        return forked(lambda: train_and_publish(request(project), published(tmp_path), usual(tmp_path, ranks=RANKS)))
-
     monkeypatch.setenv("SLOW_S", "0.3")
-    launcher, until = command(), time.monotonic() + 60
-    while [info.steps for info in list_runs(tmp_path / "runs")] not in ([2], [4], [6]) and time.monotonic() < until:
-        time.sleep(0.05)
-    second_rank(launcher).kill()
-    assert os.waitstatus_to_exitcode(os.waitpid(launcher, 0)[1]) == 3
+    asked = launcher(project, tmp_path)
+    before = steps_after(tmp_path, 0)
+    second_rank(asked).kill()
+    assert ended(asked) == 3
     told = "train: rank 1 ended with signal SIGKILL; run again: it goes on from the last checkpoint"
     assert capfd.readouterr().err.splitlines()[-1] == told
-    monkeypatch.setenv("SLOW_S", "0")
-    assert os.waitpid(command(), 0)[1] == 0
+    asked = launcher(project, tmp_path)
+    steps_after(tmp_path, before)
+    os.kill(asked, signal.SIGTERM)
+    assert ended(asked) == 143
     assert "train: continues" in capfd.readouterr().err
+    assert [info.state for info in list_runs(tmp_path / "runs")] == ["stopped"]
+    monkeypatch.setenv("SLOW_S", "0")
+    assert together(project, tmp_path) == [0, 0]
     assert results(tmp_path) == results(unbroken)
+
+
+def test_ranks_by_a_setting_the_last_words_of_another_than_the_first_are_shown(
+    project: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = edit_arena(project, tmp_path / "broken", RAISES)
+    assert ended(launcher(broken, tmp_path / "out")) == 2
+    assert "this rank alone fails" in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_ranks_whose_launcher_is_killed_end_after_the_step_saved(project: Path, unbroken: Path, tmp_path: Path) -> None:
+    def prepare(rank: int) -> None:
+        parent = os.getppid()
+
+        def orphan(self: Watch, row: Any, step_seconds: float) -> None:
+            if row["step"] == 5 and rank == 1:
+                os.kill(parent, signal.SIGKILL)
+                while os.getppid() == parent:
+                    time.sleep(0.01)
+
+        Watch.step = orphan
+
+    assert ended(forked(lambda: together(project, tmp_path, meanwhile=prepare))) == -signal.SIGKILL
+    until = time.monotonic() + 150
+    while list_runs(tmp_path / "runs")[0].state != "stopped":
+        assert time.monotonic() < until, "the ranks go on without it"
+        time.sleep(0.05)
+    assert [info.steps for info in list_runs(tmp_path / "runs")] == [5]
+    assert together(project, tmp_path) == [0, 0]
+    assert results(tmp_path) == results(unbroken)
+
+
+def test_ranks_with_a_horizon_in_seconds_take_the_steps_that_the_first_has_time_for(
+    project: Path, tmp_path: Path
+) -> None:
+    def prepare(rank: int) -> None:
+        rehearse = Training._rehearse
+        Training._rehearse = lambda self, steps: [s * (1 + 9 * rank) for s in rehearse(self, steps)]
+
+    assert together(project, tmp_path, meanwhile=prepare, horizon={"unit": "seconds", "value": 0.2}) == [0, 0]
+    (run,) = list_runs(tmp_path / "runs")
+    assert run.state == "finished"
+    assert len(curve(tmp_path, "loss")) == run.steps
+
+
+def test_ranks_take_over_an_optimizer_state_that_they_have_not_built_yet(project: Path, tmp_path: Path) -> None:
+    lazy = edit_arena(project, tmp_path / "lazy", LAZY)
+    for where, stops in (("unbroken", [None]), ("stopped", [5, None])):
+        for stop in stops:
+            assert together(lazy, tmp_path / where, stop_at=stop) == [0, 0]
+    assert results(tmp_path / "stopped") == results(tmp_path / "unbroken")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy_skill.make_project(tmp_path_factory.mktemp("toy") / "projekt mit Ä")
 
 
+@pytest.fixture(scope="module")
+def unbroken(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What a run comes to that nothing disturbed."""
+    return life(project, tmp_path_factory.mktemp("unbroken"))[1]
+
+
 class Asked(Scripted):
     """The toy's models, who write the key of each request they are asked to a file that outlives the process."""
 
@@ -93,9 +99,8 @@ def kills(project: Path, folder: Path, every: int) -> Iterator[tuple[str, Path]]
 
 @pytest.mark.slow
 def test_skill_run_killed_anywhere_with_threads_ends_the_same_and_pays_no_reply_twice(
-    project: Path, tmp_path: Path
+    project: Path, tmp_path: Path, unbroken: Any
 ) -> None:
-    _, unbroken = life(project, tmp_path / "unbroken")
     expected, acts = toy_skill.results(unbroken), list[str]()
     assert unbroken.history[-1]["slow_update"]["action"] == "reject", "slow_update is among what is killed"
     for act, attempt in kills(project, tmp_path, every=3):
@@ -113,8 +118,7 @@ def test_skill_run_killed_anywhere_with_threads_ends_the_same_and_pays_no_reply_
 
 
 @pytest.mark.slow
-def test_skill_run_killed_again_while_it_resumes_ends_the_same(project: Path, tmp_path: Path) -> None:
-    _, unbroken = life(project, tmp_path / "unbroken")
+def test_skill_run_killed_again_while_it_resumes_ends_the_same(project: Path, tmp_path: Path, unbroken: Any) -> None:
     for turn, (_, attempt) in enumerate(kills(project, tmp_path, every=97)):
         for again in range(2):
             run_until_killed(partial(life, project, attempt, workers=3), (turn * 29 + again * 53) % 150)
@@ -122,8 +126,7 @@ def test_skill_run_killed_again_while_it_resumes_ends_the_same(project: Path, tm
         assert toy_skill.results(resumed) == toy_skill.results(unbroken)
 
 
-def test_skill_stopped_early_and_continued_equals_never_stopped(project: Path, tmp_path: Path) -> None:
-    _, unbroken = life(project, tmp_path / "unbroken")
+def test_skill_stopped_early_and_continued_equals_never_stopped(project: Path, tmp_path: Path, unbroken: Any) -> None:
     for stop in (1, 2, 3):
         ending, part = life(project, tmp_path / "stopped", stop_at=stop)
         assert (ending.finished, part.state.step, part.metrics["test"]) == (False, stop, None)
@@ -201,8 +204,7 @@ def test_skill_rejected_edits_and_state_survive_a_stop(project: Path, tmp_path: 
     assert all("turned down; do not propose them again" in text for text in told)
 
 
-def test_skill_run_moved_to_another_folder_goes_on(project: Path, tmp_path: Path) -> None:
-    _, unbroken = life(project, tmp_path / "unbroken")
+def test_skill_run_moved_to_another_folder_goes_on(project: Path, tmp_path: Path, unbroken: Any) -> None:
     life(project, tmp_path / "here", stop_at=2)
     shutil.move(tmp_path / "here", tmp_path / "dort ü")
     ending, moved = life(project, tmp_path / "dort ü", "asked again")
@@ -224,8 +226,9 @@ def test_skill_changed_seed_starts_fresh_and_a_resume_refuses_it_by_name(
     assert len(list_runs(tmp_path / "runs")) == 2
 
 
-def test_skill_stop_file_ends_after_the_step_and_the_run_goes_on_exactly(project: Path, tmp_path: Path) -> None:
-    _, unbroken = life(project, tmp_path / "unbroken")
+def test_skill_stop_file_ends_after_the_step_and_the_run_goes_on_exactly(
+    project: Path, tmp_path: Path, unbroken: Any
+) -> None:
     made = toy_skill.request(project, **SMALL)
     with session.open_session(made, toy_skill.settings(tmp_path)) as opened:
         models = Scripted(toy_skill.scripted)

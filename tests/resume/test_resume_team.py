@@ -78,6 +78,12 @@ def kills(folder: Path, stride: int, seed: int, **over: Any) -> Iterator[tuple[s
         nth += 1 + derive(seed, "stride", nth) % (2 * stride - 1)
 
 
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a training comes to that nothing disturbed."""
+    return results(*life(tmp_path_factory.mktemp("unbroken")))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_team_killed_anywhere_and_resumed_ends_in_the_same_bytes(case: str, tmp_path: Path) -> None:
@@ -91,14 +97,16 @@ def test_team_killed_anywhere_and_resumed_ends_in_the_same_bytes(case: str, tmp_
 
 
 @pytest.mark.slow
-def test_team_killed_at_its_record_its_weights_and_its_evaluation_ends_the_same(tmp_path: Path) -> None:
+def test_team_killed_at_its_record_its_weights_and_its_evaluation_ends_the_same(
+    tmp_path: Path, unbroken: dict[str, Any]
+) -> None:
     """The kinds of act that matter most, each once, with a checkpoint an epoch as by default."""
-    expected, met = results(*life(tmp_path / "unbroken")), set[str]()
+    met = set[str]()
     parts = ("updates.jsonl", "model-0.safetensors", "optimizer-1.safetensors", "torn ledger", "evaluation", "HEAD")
     for act, attempt in kills(tmp_path, 2, 7):
         kind = next((part for part in parts if part in act and part not in met), None)
         if kind:
-            assert results(*life(attempt)) == expected, f"killed {act}"
+            assert results(*life(attempt)) == unbroken, f"killed {act}"
             met.add(kind)
         if len(met) == len(parts):
             return
@@ -106,12 +114,11 @@ def test_team_killed_at_its_record_its_weights_and_its_evaluation_ends_the_same(
 
 
 @pytest.mark.slow
-def test_team_killed_again_while_it_resumes_ends_the_same(tmp_path: Path) -> None:
-    expected = results(*life(tmp_path / "unbroken"))
+def test_team_killed_again_while_it_resumes_ends_the_same(tmp_path: Path, unbroken: dict[str, Any]) -> None:
     for turn, (_, attempt) in enumerate(kills(tmp_path, 60, 3, checkpoint_seconds=1e-9)):
         for again in range(2):
             run_until_killed(partial(life, attempt, checkpoint_seconds=1e-9), (turn * 29 + again * 17) % 90)
-        assert results(*life(attempt)) == expected
+        assert results(*life(attempt)) == unbroken
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -154,8 +161,7 @@ def test_team_intervals_and_epochs_may_change_and_the_bytes_do_not(tmp_path: Pat
     assert [path.name for path in run.glob("checkpoint-*")] == ["checkpoint-3"]
 
 
-def test_team_stop_inside_an_epoch_is_committed_and_goes_on_exactly(tmp_path: Path) -> None:
-    expected = results(*life(tmp_path / "unbroken"))
+def test_team_stop_inside_an_epoch_is_committed_and_goes_on_exactly(tmp_path: Path, unbroken: dict[str, Any]) -> None:
 
     def stop(line: str) -> None:
         if "env step 8" in line:
@@ -164,7 +170,7 @@ def test_team_stop_inside_an_epoch_is_committed_and_goes_on_exactly(tmp_path: Pa
     ending, _ = life(tmp_path / "stopped", say=stop)
     assert (ending.exit_code, ending.state.epoch, ending.state.position) == (143, 0, 4)
     assert list_runs(tmp_path / "stopped/runs")[0].state == "stopped"
-    assert results(*life(tmp_path / "stopped")) == expected
+    assert results(*life(tmp_path / "stopped")) == unbroken
 
 
 def test_team_damaged_newest_checkpoint_gives_way_to_the_one_before_and_says_so(

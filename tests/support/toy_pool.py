@@ -65,7 +65,7 @@ class Cable:
         self.address = f"http://127.0.0.1:{self.port}/api"
         self._lock, self._open = threading.Lock(), list[socket.socket]()
         self._listener: socket.socket | None = None
-        self.requests = self.carried = 0
+        self.requests = 0
         self.join()
 
     def join(self) -> None:
@@ -103,7 +103,6 @@ class Cable:
                     data = ready.recv(65536)
                     if not data:
                         return
-                    self.carried += len(data)
                     self.requests += data.count(b" HTTP/1.1\r\n") if ready is near else 0
                     ways[ready].sendall(data)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ratchet.core.seeds import derive
-from ratchet.loops.research.executor import Experiment, Result, Worker, result_file
+from ratchet.loops.research.executor import Experiment, Result, Worker
 from ratchet.loops.research.parameters import IterateParams
 from ratchet.loops.research.records import Cost, Exhausted, NoProposal, Proposal, Question
 from ratchet.loops.research.session import Parts, Published, Request, iterate_and_publish
@@ -184,6 +184,3 @@ def rows(out: Path, *, without: Sequence[str] = ("seconds", "memory_gb", "cost")
 def read_metrics(out: Path) -> dict[str, Any]:
     """metrics/iterate.json."""
     return json.loads((out / "iterate.json").read_text())
-
-
-__all__ = ["result_file"]

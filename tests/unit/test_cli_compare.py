@@ -273,11 +273,12 @@ def test_markdown_of_a_strangers_values_is_code_and_fits_into_a_comment() -> Non
     rows = [(f"m.{number} {nasty}", nasty * 20, nasty) for number in range(100)]
     diff = ["````", *(f"+{nasty * 9}" for _ in range(1000))]
     figures = [(name, Figure(one), Figure(other)) for name, one, other in rows]
-    found = differences.Comparison(rows, figures, None, [], diff, [nasty])
+    found = differences.Comparison(rows, figures, None, [], diff, [nasty] * 100)
     text = compare_markdown.page(Version("a", nasty), Version("b", ""), found)
     assert 40_000 < len(text) < 65_536
     assert text.count("<details>") == text.count("</details>") == 1
     assert "… and 60 more" in text
+    assert text.count("- not compared: `") == 40
     prose = re.sub(r"`[^`\n]*`", "", re.sub(r"(?ms)^(`{3,})diff$.*^\1$", "", text))
     assert "@" not in prose
     assert "<b>" not in prose

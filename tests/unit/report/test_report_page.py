@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib as mpl
@@ -17,6 +16,7 @@ import made_result
 from made_result import facts_of
 from ratchet.report import html, palette, plots, svg
 from shards import write_documents
+from well_formed import Elements, balanced
 
 ROOT = Path(__file__).resolve().parents[3]
 EVIL = "<script>alert('x')</script>&\"</table>"
@@ -27,30 +27,6 @@ def page_of(root: Path, documents: int = 0) -> str:
         name: (ROOT / f"ratchet/report/page.{end}").read_text() for name, end in (("style", "css"), ("script", "js"))
     }
     return html.build(facts_of(root), smoothing=0.05, documents=documents, **look)
-
-
-class Elements(HTMLParser):
-    """Every element of a page, and that each is closed in order."""
-
-    VOID = frozenset({"meta", "input", "br", "img"})
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 def test_page_is_well_formed_and_its_ids_are_unique(result: Path) -> None:
@@ -119,7 +95,7 @@ def test_page_text_from_data_is_escaped_everywhere(result: Path) -> None:
     page = page_of(result)
     assert "<script>alert" not in page
     assert page.count("&lt;script&gt;alert") >= 60 + 3 + 4 + 2
-    assert Elements(page).open == []
+    assert balanced(page)
 
 
 def test_script_json_cannot_end_its_element() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from ratchet.report import course_chart, progress_plot, research_section, sessio
 from ratchet.report.session import SessionFacts
 from ratchet.tables import improvement, ledgers
 from ratchet.tables.improvement import Course
+from well_formed import balanced
 
 EVIL = "<script>alert('x')</script> $x_1^{$ & \"q\" **b** `c`"
 HEAD = "commit\tval_bpb\tmemory_gb\tstatus\tdescription\n"
@@ -29,29 +29,6 @@ def facts(root: Path, made: list[dict] | None = None, *, carries_over: bool = Tr
 def course(root: Path, text: str) -> Course:
     (root / "results.tsv").write_text(HEAD + text, encoding="utf-8")
     return improvement.course(ledgers.read(root / "results.tsv"))
-
-
-def balanced(page: str) -> bool:
-    """Whether every element is closed in order."""
-
-    class Elements(HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.open: list[str] = []
-
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            if tag not in ("input", "br"):
-                self.open.append(tag)
-
-        def handle_endtag(self, tag: str) -> None:
-            assert self.open.pop() == tag
-
-        def handle_startendtag(self, tag: str, attrs: object) -> None:
-            pass
-
-    parser = Elements()
-    parser.feed(page)
-    return not parser.open
 
 
 def test_section_tells_best_gain_counts_cost_isolation_and_promote(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from test_report_page import Elements, page_of
+from test_report_page import page_of
 
 import made_result
 from made_result import facts_of
 from ratchet.core.errors import InputError
 from ratchet.report import skill_section
+from well_formed import balanced
 
 
 def section(root: Path) -> str:
@@ -49,7 +50,7 @@ def test_section_lists_each_edit_with_its_status_and_escapes_what_it_says(result
     assert "said &#x27;Iron &lt;b&gt;&#x27;" in text
     assert "<strong>Alert: the gate is &lt;b&gt;made up&lt;/b&gt;.</strong> 4 of 4. Laugh." in text
     assert "<ins>+A: Fe</ins>" in text
-    assert Elements(page_of(result)).open == []
+    assert balanced(page_of(result))
 
 
 def test_section_of_a_training_that_paused_says_that_nothing_was_tested(result: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from ratchet.report import team, team_curves, team_section
 from ratchet.report.team import TeamFacts
 from ratchet.tables import team_history
 from ratchet.tables.findings import Found, Severity
+from well_formed import balanced
 
 EVIL = "<script>alert('x')</script> \x1b[31m\u202e & \"q\" $x_1^{$"
 
@@ -28,28 +28,6 @@ def facts(count: int = 40, agents: int = 2, *, kl: bool = False, **more: Any) ->
 
 
 SILENT = Found(Severity.WARNING, "agent 1 is silent", "in 5 of 9 rows", "read the samples")
-
-
-def balanced(page: str) -> bool:
-    """Whether every element is closed in order."""
-
-    class Elements(HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.open: list[str] = []
-
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            self.open.append(tag)
-
-        def handle_endtag(self, tag: str) -> None:
-            assert self.open.pop() == tag
-
-        def handle_startendtag(self, tag: str, attrs: object) -> None:
-            pass
-
-    parser = Elements()
-    parser.feed(page)
-    return not parser.open
 
 
 def test_section_tells_rise_steps_resumes_samples_and_alerts() -> None:

@@ -64,6 +64,7 @@ QUIET: list[dict[str, list[Any]]] = [
     {"reward_mean": RISING[::-1], "agent1_completion_length": GROWING},
     {"reward_mean": RISING, "agent1_completion_length": [5, 6, 7, 8, 9, 10, 11, 12, 13]},
     {"reward_mean": RISING, "agent1_completion_length": [30.0, 30.5] * 4 + [30.0]},
+    {"reward_mean": [0.3] * 3 + [0.9, 0.5, 0.1] + [0.31] * 3, "agent1_completion_length": GROWING},
     {"agent0_entropy": [2.0] * 3 + [0.5] * 6},
     {"agent1_completion_length": [5.0] * 5 + [1.0] * 4},
     {"agent0_entropy": [2.0] * 6 + [None] * 3},

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from ratchet.train import progress
 from ratchet.train.mirror import Mirror, new_identity
 from ratchet.train.wandb_files import history_steps, recorded_alerts, recorded_steps
 from toy_training import in_child, launch, make_project
+from wandb_files import inspected
 
 SLOW = Found(Severity.NOTE, "slow", "from 9 to 3", "wait")
 IDENTITY = {"id": "0a1b2c3d", "project": "toy", "entity": None}
@@ -31,16 +30,6 @@ IDENTITY = {"id": "0a1b2c3d", "project": "toy", "entity": None}
 def rows(first: int, last: int) -> list[dict[str, Any]]:
     columns = {"tokens": 64, "epoch": 0.5, "loss": 2.5, "lr_scale": 1.0, "grad_norm": None}
     return [{"step": step, **columns, "tokens_per_s": 10.0, "memory_mb": 1.0} for step in range(first, last + 1)]
-
-
-def inspected(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every record in the offline files below `folder`, oldest file first, as W&B's own command reads them."""
-    for file in sorted(folder.rglob("run-*.wandb")):
-        if "latest-run" in file.parts:
-            continue
-        command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        yield from (json.loads(line) for line in output.splitlines() if line.startswith("{"))
 
 
 def told(folder: Path) -> tuple[list[int], set[str]]:
@@ -184,10 +173,11 @@ def test_mirror_offline_file_torn_anywhere_gives_the_steps_before_the_tear(tmp_p
     mirror = Mirror("offline", tmp_path, {})
     mirror.send(IDENTITY, rows(1, 300))  # pyright: ignore[reportArgumentType]  (over several blocks of 32 KiB)
     mirror.close()
+    assert recorded_steps(tmp_path, "0a1b2c3d") == set(range(1, 301))  # waits for W&B, which still writes a moment
     file = next(tmp_path.glob("wandb/offline-run-*/*.wandb"))
     data = file.read_bytes()
     assert len(data) > 2 * 32 * 1024
-    assert list(history_steps(file)) == list(range(1, 301))
+    assert list(history_steps(file)) == told(tmp_path)[0] == list(range(1, 301))
     for size in (0, 5, 7, 20, 32 * 1024 - 3, 32 * 1024 + 3, len(data) // 2, len(data) - 1):
         file.write_bytes(data[:size])
         steps = list(history_steps(file))

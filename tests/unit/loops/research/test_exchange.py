@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +11,18 @@ from pathlib import Path
 import pytest
 
 from ratchet.core.errors import InfrastructureError, InputError
-from ratchet.loops.research.exchange import ThroughRemote, _unpack, arrived, bring, reached
-from ratchet.loops.research.executor import Experiment
+from ratchet.loops.research.exchange import (
+    TRAINED,
+    Remote,
+    ThroughRemote,
+    _unpack,
+    archive_of,
+    arrived,
+    bring,
+    deliver,
+    reached,
+)
+from ratchet.loops.research.executor import Experiment, Result, result_file
 from ratchet.train.device import Device
 
 HERE = Device("cpu", 0, "a processor", "AVX2", 1)
@@ -96,3 +108,55 @@ def test_data_that_is_not_the_sessions_is_refused(tmp_path: Path) -> None:
 def test_data_outside_the_project_cannot_travel(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not below"):
         ThroughRemote(tmp_path / "project", HERE).parameters(job_in(tmp_path / "elsewhere"))
+
+
+def checkout(folder: Path, remote: Path) -> Experiment:
+    """A job in a project whose DVC remote is the folder `remote`."""
+    (folder / ".dvc").mkdir(parents=True)
+    config = f"[core]\n    remote = store\n    no_scm = true\n['remote \"store\"']\n    url = {remote}\n"
+    (folder / ".dvc/config").write_text(config)
+    return job_in(folder)
+
+
+def leave(job: Experiment) -> None:
+    """What a training and its judging leave in the folder of `job`."""
+    (job.folder / "trained/model").mkdir(parents=True)
+    for name in ("trained/metrics.json", "trained/model/weights", "trained/history.tsv", "run.log", "secret"):
+        (job.folder / name).write_text(name)
+    (job.folder / f"judged-{job.split.name}.parquet").write_text("judged")
+    result_file(job).write_text(json.dumps(Result(val_bpb=1.5, reason="", isolation="weak").as_json()))
+
+
+def test_training_that_was_sent_is_there_for_a_second_checkout_and_its_result_for_the_session(tmp_path: Path) -> None:
+    here, there, session = (checkout(tmp_path / name, tmp_path / "remote") for name in ("here", "there", "session"))
+    leave(here)
+    deliver(here, tmp_path / "here")
+    told = ThroughRemote(tmp_path / "there", HERE).parameters(there)
+    got = arrived(told["job"], told["away"], HERE, tmp_path / "there", tmp_path / "there/runs")
+    files = sorted(path.name for path in (got.folder / "trained").rglob("*") if path.is_file())
+    assert files == ["history.tsv", "metrics.json", "weights"]
+    carrier = ThroughRemote(tmp_path / "session", HERE)
+    assert (received := carrier.received(session)) is not None
+    assert received.val_bpb == 1.5
+    assert sorted(path.name for path in session.folder.rglob("*") if path.is_file()) == [
+        "history.tsv", "judged-split.parquet", result_file(session).name, "run.log"]  # fmt: skip
+    assert carrier.received(replace(session, key="other", folder=tmp_path / "other")) is None
+
+
+def test_result_on_the_test_split_comes_without_the_training_that_is_there_already(tmp_path: Path) -> None:
+    job = replace(checkout(tmp_path / "here", tmp_path / "remote"), split=tmp_path / "here/test")
+    leave(job)
+    deliver(job, tmp_path / "here")
+    assert [path.name for path in (tmp_path / "remote/experiments/s/k").iterdir()] == [archive_of(job)]
+
+
+def test_archive_that_would_write_outside_its_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    job = checkout(tmp_path / "here", tmp_path / "remote")
+    (at := tmp_path / "remote/experiments/s/k").mkdir(parents=True)
+    with tarfile.open(at / TRAINED, "w") as archive:
+        (member := tarfile.TarInfo("../outside")).size = 3
+        archive.addfile(member, io.BytesIO(b"bad"))
+    with pytest.raises(InfrastructureError, match=r"^experiments: the DVC remote fails: .*\.\./outside"):
+        Remote(tmp_path / "here").fetch(job, TRAINED)
+    assert not list(tmp_path.rglob("outside"))
+    assert list(job.folder.iterdir()) == []

@@ -78,7 +78,8 @@ def test_run_whose_machine_dies_while_it_starts_or_stops_is_lost(
 
 
 def test_cut_network_is_waited_for_and_loses_nobody(clock: SimpleNamespace) -> None:
-    here, tries = call(clock), []
+    here, server, tries = call(clock), Server(), []
+    assert not asyncio.run(here._is_lost(server, run(StateType.RUNNING)))
 
     async def request() -> str:
         tries.append(clock.at)
@@ -89,7 +90,8 @@ def test_cut_network_is_waited_for_and_loses_nobody(clock: SimpleNamespace) -> N
 
     assert asyncio.run(here._asked(request)) == "answer"
     assert len(tries) == 3
-    assert not asyncio.run(here._is_lost(Server(), run(StateType.RUNNING)))
+    clock.at += LOST_S / 2  # with the time of the cut more than LOST_S since the last sign
+    assert not asyncio.run(here._is_lost(server, run(StateType.RUNNING)))
 
 
 @pytest.mark.parametrize(("code", "tries"), [(500, 2), (404, 1)])

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +17,9 @@ from ratchet.core.errors import InputError
 from ratchet.core.rundir import list_runs
 from ratchet.loops.team.mirror import due, mirror_again, with_rate
 from toy_training import in_child
+from wandb_files import inspected
 
 SMALL: dict[str, Any] = {"num_train_epochs": 2, "max_new_tokens": 4, "num_generations": 2, "test_samples": 1}
-
-
-def inspected(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every record in the offline files below `folder`, oldest file first, as W&B's own command reads them."""
-    for file in sorted(folder.rglob("run-*.wandb")):
-        if "latest-run" in file.parts:
-            continue
-        command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json", str(file)]
-        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        yield from (json.loads(line) for line in output.splitlines() if line.startswith("{"))
 
 
 def told(run: Path) -> tuple[list[dict[str, Any]], set[str]]:
