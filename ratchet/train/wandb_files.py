@@ -1,4 +1,4 @@
-"""What the files hold that W&B writes of a run on this machine, read without W&B: it has no reader of its own.
+"""What the files hold that W&B writes of a run on this machine: W&B has a command that prints them, and no function.
 
 Refuses to know what is sent (mirror.py).
 """

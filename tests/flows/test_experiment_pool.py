@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from toy_pool import SCRIPT, SIZE, Cable, box, deploy, environment, make_pool_project, unplug, wait_until
+from power import unplug
+from toy_pool import SCRIPT, SIZE, Cable, box, deploy, environment, make_pool_project, wait_until
 from toy_session import Scripted, read_metrics, rows, session
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

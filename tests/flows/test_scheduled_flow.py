@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import psutil
 import pytest
 import yaml
 
+from power import unplug
 from toy_project import PROJECT, Toy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -75,20 +75,13 @@ def worker(toy: Toy) -> Iterator[psutil.Process]:
     try:
         yield psutil.Process(process.pid)
     finally:
-        kill_all(psutil.Process(process.pid))
+        unplug(psutil.Process(process.pid))
         process.wait()
 
 
 def log_of(toy: Toy) -> Path:
     """What workers of `toy` said."""
     return toy.root / ".ratchet/worker.log"
-
-
-def kill_all(process: psutil.Process) -> None:
-    """SIGKILL to `process` and everything below it, as when a machine dies."""
-    for each in [process, *process.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):
-            each.send_signal(signal.SIGKILL)
 
 
 def wait_for(toy: Toy, run: str, *kinds: str) -> dict[str, Any]:
@@ -135,7 +128,7 @@ def test_run_that_died_with_its_worker_is_gone_on_with_by_the_next_and_kept_on_t
     with worker(deployed) as first:
         run = trigger(deployed, "nightly-research", **asked)
         copy = wait_until_left_sleeps(deployed)
-        kill_all(first)
+        unplug(first)
     assert (copy / "out/a").exists()
     ask(deployed, f"flow_runs/{run}/set_state", {"state": {"type": "CRASHED"}, "force": True})
     with worker(deployed):
@@ -197,7 +190,7 @@ def test_serve_brings_server_worker_and_deployments_and_ends_them_all(deployed: 
             assert serving.wait(120) == 130
         finally:
             if serving.poll() is None:
-                kill_all(psutil.Process(serving.pid))
+                unplug(psutil.Process(serving.pid))
     assert len(started) >= 2
     assert [process for process in started if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
 

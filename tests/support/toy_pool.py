@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from power import unplug
 from ratchet.loops.research.session import Parts, Published, iterate_and_publish
 from ratchet.settings import child_environment
 from toy_session import Scripted, edit, git, request, settings, toy_repository
@@ -155,14 +155,6 @@ def box(project: Path, folder: Path, api: str, seconds: float, query_s: int = 1)
     finally:
         unplug(psutil.Process(worker.pid))
         worker.wait()
-
-
-def unplug(process: psutil.Process) -> None:
-    """SIGKILL to `process` and everything below it, as when a machine loses its power."""
-    with suppress(psutil.NoSuchProcess):
-        for each in [process, *process.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
-                each.send_signal(signal.SIGKILL)
 
 
 def wait_until(true: Callable[[], object], patience_s: float = 60.0) -> None:
