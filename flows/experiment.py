@@ -27,9 +27,10 @@ from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.utilities.callables import parameter_schema
 
 from ratchet.loops.research.events import Everyone
-from ratchet.loops.research.exchange import arrived, deliver
+from ratchet.loops.research.exchange import arrived, deliver, insistently
 from ratchet.loops.research.executor import Experiment, Laboratory, Worker
 from ratchet.loops.research.experiment import Workbench, kept, patient
+from ratchet.loops.research.pool import BEATS
 from ratchet.sandbox.choose import choose
 from ratchet.settings import Settings, child_environment, settings
 from ratchet.train.device import Device, resolve_device, shared
@@ -52,14 +53,16 @@ def experiment(job: dict[str, Any], away: dict[str, Any] | None = None, beat_s: 
         away: what must be the same here, when only the DVC remote is shared; its result then goes there
         beat_s: seconds between two signs of life
     """
-    here, project = settings(), Path.cwd()
+    here, project, patience_s = settings(), Path.cwd(), beat_s * BEATS
     with beating(str(job["number"]), beat_s) as seen:
         device = device_for(here, away)
-        asked = arrived(job, away, device, project, here.runs) if away else Experiment.of(job)
+        asked = Experiment.of(job)
+        if away:
+            asked = insistently(lambda: arrived(job, away, device, project, here.runs), patience_s)
         seen.append(asked.folder)
         result = kept(laboratory(here, device))(asked, Worker())
         if away:
-            deliver(asked, project)
+            insistently(lambda: deliver(asked, project), patience_s)
     print(f"experiment {asked.number}: {result.reason or f'val_bpb {result.val_bpb:.6f}'}")
 
 

@@ -20,24 +20,29 @@ PATIENCE_S = 300
 
 
 @contextmanager
-def prefect_server(home: Path) -> Iterator[str]:
-    """The API address of a server whose database is in `home`; it ends with the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port), "--no-ui"]
+def prefect_server(home: Path, host: str = "127.0.0.1") -> Iterator[str]:
+    """The API address of a server at `host` whose database is in `home`; it ends with the block."""
+    port = free_port(host)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", host, "--port", str(port), "--no-ui"]
     home.mkdir(parents=True, exist_ok=True)
     with (home / "server.log").open("w") as log:
         server = subprocess.Popen(
             command, cwd=home, env=child_environment(PREFECT_HOME=str(home)), stdout=log, stderr=subprocess.STDOUT
         )
     try:
-        address = f"http://127.0.0.1:{port}/api"
+        address = f"http://{host}:{port}/api"
         wait_until_it_answers(server, address, home / "server.log")
         yield address
     finally:
         server.terminate()
         server.wait(60)
+
+
+def free_port(host: str) -> int:
+    """A port of `host` at which nobody listens."""
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return free.getsockname()[1]
 
 
 def wait_until_it_answers(server: subprocess.Popen[bytes], address: str, log: Path) -> None:

@@ -12,27 +12,39 @@ kind of device. Refuses to know who calls whom (pool.py, flows/experiment.py).
 from __future__ import annotations
 
 import fcntl
+import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from time import monotonic
+from typing import Any, Protocol, TypeVar
 
 import ratchet
 from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.core.fingerprint import closure_digest, differences, tree_digest
-from ratchet.loops.research.executor import Experiment, Result, kept_result, result_file
+from ratchet.loops.research.executor import Experiment, Result, StoppedError, kept_result, result_file
 from ratchet.remotes import is_clients
 from ratchet.train.device import Device, resolve_dtype
 from ratchet.train.parameters import TrainParams
 
+T = TypeVar("T")
 FOLDER = "experiments"
 DATA = ("rows", "tokenizer", "split")
 TRAINED = "trained.tar"
 SMALL = ("result-{split}*.json", "judged-{split}.parquet", "run.log", "trained/history.tsv")
+
+AGAIN_S = 2.0
+FINAL = (FileNotFoundError, PermissionError)
+"""What a remote answers that no waiting mends: no such place, no such right."""
+
+
+class UnreachedError(InfrastructureError):
+    """A remote that could not be reached, or not to the end; it may be in a while."""
 
 
 class Carrier(Protocol):
@@ -223,7 +235,28 @@ def reached() -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, OSError | tarfile.TarError) and not is_clients(error):
             raise
-        raise InfrastructureError("experiments", f"the DVC remote fails: {error}", "mend it and run again") from None
+        kind = InfrastructureError if isinstance(error, FINAL) else UnreachedError
+        raise kind("experiments", f"the DVC remote fails: {error}", "mend it and run again") from None
+
+
+def insistently(request: Callable[[], T], patience_s: float, stopping: threading.Event | None = None) -> T:
+    """The outcome of `request`, made again while the remote cannot be reached, for `patience_s` at most.
+
+    Raises UnreachedError after that, StoppedError when `stopping` is set meanwhile.
+    """
+    until, told = monotonic() + patience_s, False
+    stopping = stopping or threading.Event()
+    while True:
+        try:
+            return request()
+        except UnreachedError as error:
+            if monotonic() > until:
+                raise
+            if not told:
+                print(f"{error.where}: {error.what}; asked again for {patience_s:g} s", file=sys.stderr, flush=True)
+            told = True
+            if stopping.wait(AGAIN_S):
+                raise StoppedError from None
 
 
 def deliver(job: Experiment, project: Path) -> None:

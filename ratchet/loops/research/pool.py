@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ratchet.core.errors import InfrastructureError
-from ratchet.loops.research.exchange import Carrier
+from ratchet.loops.research.exchange import Carrier, insistently
 from ratchet.loops.research.executor import Experiment, Laboratory, Result, StoppedError, Worker
 
 T = TypeVar("T")
@@ -35,15 +35,16 @@ def through_deployment(name: str, carrier: Carrier, lost_s: float) -> Laboratory
 
     def call(job: Experiment, worker: Worker) -> Result:
         why = ""
+        received = partial(insistently, partial(carrier.received, job), lost_s, worker.stopping)
         for attempt in range(ATTEMPTS):
-            if there := carrier.received(job):
+            if there := received():
                 return there
             parameters = {**carrier.parameters(job), "beat_s": lost_s / BEATS}
             key = f"{this}-{job.key}-{job.split.name}-{attempt}"
             why = asyncio.run(Call(name, worker.stopping, lost_s).run(parameters, key))
             if worker.stopping.is_set():
                 raise StoppedError
-        if there := carrier.received(job):
+        if there := received():
             return there
         what = f"experiment {job.number} gave no result in {ATTEMPTS} runs; the last {why or 'left none'}"
         raise InfrastructureError(f"deployment {name}", what, "see its log on the server, and run again")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ratchet.core.errors import InfrastructureError, InputError
+from ratchet.loops.research import exchange
 from ratchet.loops.research.exchange import (
     TRAINED,
     Remote,
@@ -20,9 +22,10 @@ from ratchet.loops.research.exchange import (
     arrived,
     bring,
     deliver,
+    insistently,
     reached,
 )
-from ratchet.loops.research.executor import Experiment, Result, result_file
+from ratchet.loops.research.executor import Experiment, Result, StoppedError, result_file
 from ratchet.train.device import Device
 
 HERE = Device("cpu", 0, "a processor", "AVX2", 1)
@@ -61,6 +64,46 @@ def test_archive_is_unpacked_with_what_says_whole_last(tmp_path: Path, monkeypat
 def test_half_an_archive_is_one_line() -> None:
     with pytest.raises(InfrastructureError, match="experiments: the DVC remote fails: half"), reached():
         raise tarfile.ReadError("half")
+
+
+class CutOff:
+    """A remote that raises `error` so many `times`, then answers."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error, self.times, self.asked = error, times, 0
+
+    def __call__(self) -> str:
+        self.asked += 1
+        with reached():
+            if self.asked <= self.times:
+                raise self.error
+            return "answer"
+
+
+def test_remote_is_asked_again_while_it_cannot_be_reached(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(exchange, "AGAIN_S", 0.0)
+    remote = CutOff(ConnectionError("no route"), 3)
+    assert insistently(remote, 60.0) == "answer"
+    assert remote.asked == 4
+    assert capsys.readouterr().err == "experiments: the DVC remote fails: no route; asked again for 60 s\n"
+    with pytest.raises(InfrastructureError, match="fails: no route"):
+        insistently(CutOff(ConnectionError("no route"), 10**9), 0.05)
+
+
+def test_what_no_waiting_mends_is_told_at_once() -> None:
+    remote = CutOff(FileNotFoundError("no such bucket"), 3)
+    with pytest.raises(InfrastructureError, match="no such bucket"):
+        insistently(remote, 60.0)
+    assert remote.asked == 1
+
+
+def test_session_that_is_stopped_waits_for_no_remote() -> None:
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(StoppedError):
+        insistently(CutOff(ConnectionError("no route"), 10**9), 60.0, stopping)
 
 
 def test_job_arrives_in_another_checkout_with_the_paths_of_that_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,15 @@ import httpx
 import pytest
 from prefect.client.schemas.objects import State, StateType
 
+import flows.experiment
 from ratchet.core.errors import InfrastructureError
-from ratchet.loops.research import pool
-from ratchet.loops.research.pool import BEATS, Call
+from ratchet.loops.research import exchange, pool
+from ratchet.loops.research.exchange import UnreachedError
+from ratchet.loops.research.executor import Result, Worker
+from ratchet.loops.research.pool import BEATS, Call, through_deployment
 
 LOST_S = 10.0
+RESULT = Result(val_bpb=1.0, reason="", isolation="weak")
 
 
 @pytest.fixture
@@ -117,3 +122,43 @@ def test_server_that_does_not_come_back_is_told(clock: SimpleNamespace) -> None:
 
     with pytest.raises(InfrastructureError, match=r"no server answers \(ConnectError\)"):
         asyncio.run(call(clock)._asked(request))
+
+
+class CutOff:
+    """Does nothing but count, after it could not be reached once."""
+
+    def __init__(self, answer: object = None) -> None:
+        self.answer, self.asked = answer, 0
+
+    def received(self, *_: Any) -> Any:
+        self.asked += 1
+        if self.asked == 1:
+            raise UnreachedError("experiments", "the DVC remote fails: no route", "mend it")
+        return self.answer
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "AGAIN_S", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_session_asks_a_remote_again_that_it_does_not_reach() -> None:
+    carrier: Any = CutOff(RESULT)
+    job: Any = SimpleNamespace(number=1)
+    assert through_deployment("experiment/experiment", carrier, LOST_S)(job, Worker()) == RESULT
+    assert carrier.asked == 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_worker_asks_a_remote_again_that_it_does_not_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    job = SimpleNamespace(number=1, folder=tmp_path)
+    arrives, delivers = CutOff(job), CutOff()
+    monkeypatch.setattr(flows.experiment, "arrived", arrives.received)
+    monkeypatch.setattr(flows.experiment, "deliver", delivers.received)
+    monkeypatch.setattr(flows.experiment, "beating", lambda *_: nullcontext([]))
+    monkeypatch.setattr(flows.experiment, "laboratory", lambda *_: lambda *_: RESULT)
+    monkeypatch.setattr(flows.experiment, "kept", lambda laboratory: laboratory)
+    monkeypatch.setattr(flows.experiment.Experiment, "of", lambda told: told)
+    flows.experiment.experiment.fn({"number": 1}, {"device": {}}, LOST_S / BEATS)
+    assert (arrives.asked, delivers.asked) == (2, 2)
