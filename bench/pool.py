@@ -44,7 +44,7 @@ from toy_pool import environment  # pyright: ignore[reportMissingImports]
 POOL, BUCKET = "boxes", "outputs"
 BOXES = ("one", "slow", "dies")
 SIZE = {
-    "iterate.parallel": len(BOXES), "iterate.noise_seeds": len(BOXES), "iterate.train.horizon.value": 24,
+    "iterate.parallel": len(BOXES), "iterate.noise_seeds": len(BOXES), "iterate.train.horizon.value": 80,
     "iterate.limits.floor_seconds": 600,  # a candidate's limit is in seconds, of which a slow machine needs more
 }  # fmt: skip
 BEFORE = ("prepare", "tokenizer", "pack", "train", "evaluate")
@@ -115,13 +115,14 @@ class Pool:
         return {"seconds_pool": round(time.monotonic() - began, 1), "events": events, **self.told()}
 
     def cut(self, going: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-        """Cut the network while two machines train."""
-        wait_until(lambda: sum(training(box) is not None for box in self.boxes.values()) > 1, going)
-        under_way = [name for name, box in self.boxes.items() if training(box)]
+        """Cut the network when two machines have an experiment under way, of which one trains."""
+        places = self.boxes.values()
+        wait_until(lambda: any(map(training, places)) and sum(map(bool, map(under_way, places))) > 1, going)
+        seen = {"cut_s": seconds, "busy_at_the_cut": [name for name, box in self.boxes.items() if under_way(box)]}
         self.net.cut()
         time.sleep(seconds)
         self.net.join()
-        return {"cut_s": seconds, "trained_at_the_cut": under_way}
+        return seen
 
     def kill(self, machine: Machine, going: subprocess.Popen[bytes]) -> dict[str, Any]:
         """Kill all that runs on `machine` while it trains a candidate: something that it did not before."""
@@ -147,6 +148,12 @@ class Pool:
         done = {name: len(set(box.glob("runs/experiments/*/*/result-*.json"))) for name, box in self.boxes.items()}
         ended = dict(Counter(job["state"] for job in jobs))
         return {"runs": len(jobs), "runs_by_state": ended, "called_anew": len(jobs) - len(asked), "results_of": done}
+
+
+def under_way(checkout: Path) -> list[Path]:
+    """The folders of experiments in `checkout` that have begun and have no result."""
+    begun = [path.parent for path in checkout.glob("runs/experiments/*/*/job.json")]
+    return [folder for folder in begun if not any(folder.glob("result-*.json"))]
 
 
 def training(checkout: Path) -> tuple[Path, int] | None:
