@@ -23,9 +23,10 @@ def keep(name: str, figures: dict[str, Any]) -> None:
     """Print `figures` as JSON and write them with machine, versions, commit and date to bench/results/`name`.json."""
     path = ROOT / "bench/results" / f"{name}.json"
     provenance = collect(ROOT, exclude=["bench/results"], libraries=_versions())
-    script = Path(provenance["argv"][0]).resolve()
-    if script.is_relative_to(ROOT):  # where the project lies is nobody's business
-        provenance["argv"][0] = script.relative_to(ROOT).as_posix()
+    script, *given = provenance["argv"]
+    if Path(script).resolve().is_relative_to(ROOT):  # where things lie is nobody's business
+        script = Path(script).resolve().relative_to(ROOT).as_posix()
+    provenance["argv"] = [script, *("ELSEWHERE" if Path(word).is_absolute() else word for word in given)]
     result = {
         "figures": figures,
         "machine": {
