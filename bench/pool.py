@@ -250,7 +250,7 @@ def main() -> int:
     try:
         check_means("bench/pool.py")
         with tempfile.TemporaryDirectory(prefix="ratchet-pool-") as folder:
-            figures = measure(asked.keep or Path(folder), asked)
+            figures = measure((asked.keep or Path(folder)).resolve(), asked)
     except RatchetError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -105,7 +105,7 @@ def own(loop: Loop, found: RunInfo) -> Path:
     """The directory of a run of this loop. Raises InputError for one of another's."""
     if found.loop != loop.name:
         what = f"{found.loop}/{found.fingerprint} is no {loop.work} of {loop.name}"
-        raise InputError("runs", what, f"name one of {loop.name}, or use flows.{found.loop}")
+        raise InputError("runs", what, f"name one of {loop.name}, see `ratchet runs ls`")
     return found.path
 
 

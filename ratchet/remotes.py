@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-CLIENTS = ("aiobotocore", "aiohttp", "asyncssh", "azure", "botocore", "gcsfs", "google", "oss2", "s3fs")
+CLIENTS = (
+    "aiobotocore",
+    "aiohttp",
+    "asyncssh",
+    "azure",
+    "botocore",
+    "gcsfs",
+    "google",
+    "httpx",
+    "oss2",
+    "s3fs",
+    "webdav4",
+)
 
 
 def is_clients(error: BaseException) -> bool:

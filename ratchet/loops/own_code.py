@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ratchet.core.errors import InputError
+from ratchet.core.errors import InputError, RatchetError
 
 DO = "mend it and run again"
 
@@ -47,9 +47,11 @@ def load_module(name: str, where: str) -> ModuleType:
 
 
 def called(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function` gives. Raises InputError for whatever it raises."""
+    """What `function` gives. Raises InputError for whatever it raises; Ratchet's own errors pass as they are."""
     try:
         return function(*arguments)
+    except RatchetError:
+        raise
     except Exception as error:
         raise InputError(where, f"raised {_told(error)}", DO) from error
 
@@ -58,6 +60,8 @@ def called(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
 def _importing(source: object, where: str) -> Iterator[None]:
     try:
         yield
+    except RatchetError:
+        raise
     except Exception as error:
         raise InputError(where, f"{source} cannot be imported: {_told(error)}", DO) from error
 

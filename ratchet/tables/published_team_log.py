@@ -53,6 +53,8 @@ def read(path: Path) -> Curves:
     for row in rows:
         if (at := _number(path, row, step)) is None:
             continue
+        if not at.is_integer():
+            raise InputError(path, f"{step} is {at}, no whole number", DO)
         read = {ours: _number(path, row, theirs) for ours, theirs in PUBLISHED.items()}
         found = {name: value for name, value in read.items() if value is not None}
         held = merged.setdefault(int(at), {})

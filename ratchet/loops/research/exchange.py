@@ -11,6 +11,7 @@ kind of device. Refuses to know who calls whom (pool.py, flows/experiment.py).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import sys
 import tarfile
@@ -39,8 +40,13 @@ TRAINED = "trained.tar"
 SMALL = ("result-{split}*.json", "judged-{split}.parquet", "run.log", "trained/history.tsv")
 
 AGAIN_S = 2.0
-FINAL = (FileNotFoundError, PermissionError)
-"""What a remote answers that no waiting mends: no such place, no such right."""
+FINAL = (FileNotFoundError, PermissionError, tarfile.FilterError)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_KEYS = ("NoCredentialsError", "PartialCredentialsError")
+"""Of botocore, which is an extra."""
+
+DECIDING = ("loops/research/experiment.py", "train/trainer.py", "train/logits_server.py")
+"""The modules that an experiment's processes start from: their import closure decides its bytes."""
 
 
 class UnreachedError(InfrastructureError):
@@ -95,6 +101,12 @@ class Remote:
     def _at(self, job: Experiment, name: str) -> str:
         fs, root = self._place
         return fs.join(root, job.session, job.key, name)
+
+    def check(self) -> None:
+        """Raise UnreachedError when the remote cannot be reached."""
+        fs, root = self._place
+        with reached():
+            fs.exists(root)
 
     def send(self, job: Experiment, name: str, patterns: Sequence[str]) -> None:
         """Put what of the folder of `job` fits `patterns` into the archive `name`, whole or not at all."""
@@ -188,7 +200,8 @@ def deciding(job: Experiment, device: Device) -> dict[str, Any]:
 @cache
 def code_of_an_experiment() -> str:
     """Hash of all of Ratchet's code that trains and judges."""
-    return closure_digest([Path(__file__).with_name("experiment.py")], Path(ratchet.__file__).parents[1])
+    package = Path(ratchet.__file__).parent
+    return closure_digest([package / name for name in DECIDING], package.parent)
 
 
 def bring(project: Path, runs: Path, data: Mapping[str, str]) -> None:
@@ -214,6 +227,7 @@ def _pull(project: Path, places: Sequence[str]) -> None:
         with reached(), Repo(str(project)) as repo:
             repo.pull(targets=[*places])
     except DvcException as error:
+        Remote(project).check()  # DVC says of a network's errors only how many files it has not got
         do = "`dvc push` where the session runs, and check out its commit here"
         raise InfrastructureError("dvc pull", f"{', '.join(places)}: {error}", do) from None
 
@@ -235,8 +249,14 @@ def reached() -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, OSError | tarfile.TarError) and not is_clients(error):
             raise
-        kind = InfrastructureError if isinstance(error, FINAL) else UnreachedError
+        kind = InfrastructureError if _is_final(error) else UnreachedError
         raise kind("experiments", f"the DVC remote fails: {error}", "mend it and run again") from None
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether no waiting mends it: no such place, no right, no keys, no room here, an archive that is refused."""
+    known = isinstance(error, FINAL) or getattr(error, "errno", None) in NO_ROOM
+    return known or type(error).__name__ in NO_KEYS
 
 
 def insistently(request: Callable[[], T], patience_s: float, stopping: threading.Event | None = None) -> T:

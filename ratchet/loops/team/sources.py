@@ -28,7 +28,11 @@ def source_digest(value: object) -> str:
     return digest(_described(value, {}))
 
 
-def _described(value: Any, seen: dict[int, object]) -> Any:
+Seen = dict[int, tuple[int, object]]
+"""By id: which of the objects it is that were met, and the object, held lest another get its id."""
+
+
+def _described(value: Any, seen: Seen) -> Any:
     """`value` as JSON. What was `seen` before is named by the place where it was first: code may be recursive."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -37,8 +41,8 @@ def _described(value: Any, seen: dict[int, object]) -> Any:
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
     if id(value) in seen:
-        return f"(seen {list(seen).index(id(value))})"
-    seen[id(value)] = value  # held, lest another object get its id
+        return f"(seen {seen[id(value)][0]})"
+    seen[id(value)] = len(seen), value
     if isinstance(value, Mapping):
         return [[_described(key, seen), _described(inner, seen)] for key, inner in value.items()]
     if isinstance(value, list | tuple):
@@ -48,7 +52,7 @@ def _described(value: Any, seen: dict[int, object]) -> Any:
     return _described_code(value, seen)
 
 
-def _alone(value: Any, seen: dict[int, object]) -> str:
+def _alone(value: Any, seen: Seen) -> str:
     """The hash of one element of a set: what its neighbours are made of is not `seen` yet, for a set has no order."""
     before = len(seen)
     found = digest(_described(value, seen))
@@ -57,7 +61,7 @@ def _alone(value: Any, seen: dict[int, object]) -> str:
     return found
 
 
-def _described_code(value: Any, seen: dict[int, object]) -> Any:
+def _described_code(value: Any, seen: Seen) -> Any:
     if isinstance(value, functools.partial):
         return ["partial", *(_described(part, seen) for part in (value.func, value.args, value.keywords))]
     if isinstance(value, types.MethodType):
@@ -75,7 +79,7 @@ def _described_code(value: Any, seen: dict[int, object]) -> Any:
     return _instance(value, seen)
 
 
-def _function(function: types.FunctionType, seen: dict[int, object]) -> Any:
+def _function(function: types.FunctionType, seen: Seen) -> Any:
     function = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
     if _installed(getattr(function.__code__, "co_filename", "")):
         return f"{function.__module__}.{function.__qualname__}"
@@ -126,7 +130,7 @@ def _module(module: types.ModuleType) -> str:
     return f"{module.__name__} {hashlib.sha256(Path(file).read_bytes()).hexdigest()}"
 
 
-def _class(cls: type, seen: dict[int, object]) -> Any:
+def _class(cls: type, seen: Seen) -> Any:
     module = sys.modules.get(cls.__module__)
     if cls.__module__ == "builtins" or (module is not None and _installed(getattr(module, "__file__", "") or "")):
         return f"{cls.__module__}.{cls.__qualname__}"
@@ -135,7 +139,7 @@ def _class(cls: type, seen: dict[int, object]) -> Any:
     return [cls.__qualname__, [_described(base, seen) for base in cls.__bases__], _described(own, seen)]
 
 
-def _instance(value: Any, seen: dict[int, object]) -> Any:
+def _instance(value: Any, seen: Seen) -> Any:
     """An object by its class and attributes; arrays by their values; what has neither, by its type alone."""
     if hasattr(value, "tolist") and hasattr(value, "dtype"):
         return [str(value.dtype), _described(value.tolist(), seen)]

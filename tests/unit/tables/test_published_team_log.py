@@ -44,6 +44,7 @@ def test_published_log_is_read_as_far_as_it_goes_and_says_what_was_assumed(tmp_p
         ('3\n{"_step": 1}\n', r"log\.jsonl:1: is a int, no object"),
         ('[{"_step": 1}, 3]', r"log\.jsonl: row 2: is a int, no object"),
         ('[{"_step": 1}', r"log\.jsonl: is no JSON"),
+        ('{"_step": 3.5, "turn_1/reward_mean": 1}', r"_step is 3\.5, no whole number"),
         ('{"_step": 1, "turn_1/reward_mean": "high"}', r"turn_1/reward_mean is 'high', no number"),
     ],
 )

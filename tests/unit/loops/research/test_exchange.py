@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import tarfile
@@ -10,8 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dvc.exceptions import DownloadError
 
+import ratchet
 from ratchet.core.errors import InfrastructureError, InputError
+from ratchet.core.fingerprint import import_closure
 from ratchet.loops.research import exchange
 from ratchet.loops.research.exchange import (
     TRAINED,
@@ -66,6 +70,9 @@ def test_half_an_archive_is_one_line() -> None:
         raise tarfile.ReadError("half")
 
 
+NoCredentialsError = type("NoCredentialsError", (Exception,), {"__module__": "botocore.exceptions"})
+
+
 class CutOff:
     """A remote that raises `error` so many `times`, then answers."""
 
@@ -92,11 +99,48 @@ def test_remote_is_asked_again_while_it_cannot_be_reached(
         insistently(CutOff(ConnectionError("no route"), 10**9), 0.05)
 
 
-def test_what_no_waiting_mends_is_told_at_once() -> None:
-    remote = CutOff(FileNotFoundError("no such bucket"), 3)
-    with pytest.raises(InfrastructureError, match="no such bucket"):
+@pytest.mark.parametrize(
+    "error",
+    [FileNotFoundError("so"), PermissionError("so"), OSError(errno.ENOSPC, "so"), NoCredentialsError("so")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_no_waiting_mends_is_told_at_once(error: Exception) -> None:
+    remote = CutOff(error, 3)
+    with pytest.raises(InfrastructureError, match=r"fails: .*so"):
         insistently(remote, 60.0)
     assert remote.asked == 1
+
+
+def test_pull_that_a_cut_network_ends_is_asked_again_and_missing_data_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checkout(tmp_path / "here", tmp_path / "remote")
+    asked = list[str]()
+
+    def pull(self: object, targets: list[str]) -> None:
+        asked.append(targets[0])
+        raise DownloadError(1)
+
+    class Away:
+        @staticmethod
+        def exists(place: str) -> bool:
+            if len(asked) < 3:
+                raise ConnectionError("no route")
+            return False
+
+    monkeypatch.setattr("dvc.repo.Repo.pull", pull)
+    monkeypatch.setattr(Remote, "_place", (Away, "experiments"))
+    monkeypatch.setattr(exchange, "AGAIN_S", 0.0)
+    with pytest.raises(InfrastructureError, match=r"^dvc pull: missing: .*1 file"):
+        insistently(lambda: bring(tmp_path / "here", tmp_path / "runs", {"missing": "a hash"}), 60.0)
+    assert asked == ["missing"] * 3
+
+
+def test_code_of_an_experiment_is_all_that_its_processes_run() -> None:
+    package = Path(ratchet.__file__).parent
+    files = {file for name in exchange.DECIDING for file in import_closure(package / name, package.parent)}
+    held = {file.relative_to(package).as_posix() for file in files}
+    assert held >= {"train/trainer.py", "train/judge.py", "train/logits_server.py", "data/loader.py", "train/ranks.py"}
 
 
 def test_session_that_is_stopped_waits_for_no_remote() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ratchet.core.errors import InputError
+from ratchet.core.errors import InfrastructureError, InputError
 from ratchet.loops.team.tasks import CallableTask, Sizes, TransitionTask, Turn, has_transition, load_task, own_task
 from ratchet.loops.team.tasks.own import named
 from ratchet.loops.team.tasks.prompt_files import read_items
@@ -158,6 +158,16 @@ def test_own_code_that_raises_is_told_in_one_line_with_its_place(
         with pytest.raises(InputError, match=told) as error:
             load_task(name, 7, Sizes(1, 0))
         assert "\n" not in str(error.value)
+
+
+def test_error_of_ratchet_itself_below_own_code_is_told_as_it_is(rewards: Path) -> None:
+    imports = "from ratchet.core.errors import InfrastructureError\n"
+    raises = "    raise InfrastructureError('endpoint', 'does not answer', 'wait')\n"
+    (rewards / "asks.py").write_text(f"{imports}def make(seed, sizes):\n{raises}")
+    (rewards / "asks_at_once.py").write_text(f"{imports}if True:\n{raises}")
+    for name in ("asks.py:make", "asks_at_once.py:make"):
+        with pytest.raises(InfrastructureError, match=r"^endpoint: does not answer; wait$"):
+            load_task(name, 7, Sizes(1, 0))
 
 
 def test_named_takes_modules_and_says_what_is_wrong(rewards: Path) -> None:
