@@ -25,9 +25,10 @@ from ratchet.loops.research import bundle, report_text
 from ratchet.loops.research.compare import Gain
 from ratchet.loops.research.executor import Result
 from ratchet.loops.research.proposers.llm import RECORD
-from ratchet.loops.research.records import Status
+from ratchet.loops.research.records import Status, Trial
 from ratchet.loops.research.state import Entry, State
 from ratchet.loops.research.worktree import Branch
+from ratchet.sandbox.job import Isolation
 from ratchet.tables import results
 
 TAKEN = {"run.log": "run.log", "trained/history.tsv": "history.tsv"}
@@ -57,7 +58,6 @@ class Session:
     work: Path
     table: str
     proposer: str
-    isolation: str
     ended: str
     rule: Rule
     test: TestLook | None
@@ -104,7 +104,7 @@ def metrics(session: Session) -> dict[str, Any]:
         "val_bpb": state.best.score,
         "gain": state.baseline.score - state.best.score,
         "noise": {"sd": state.sd, "seeds": len(state.scores), "threshold": session.rule.threshold},
-        "isolation": session.isolation,
+        "isolation": _weakest(trials),
         "proposer": session.proposer,
         "ended": session.ended,
     }
@@ -119,6 +119,11 @@ def metrics(session: Session) -> dict[str, Any]:
             "documents": look.documents,
         }
     return told
+
+
+def _weakest(trials: Sequence[Trial]) -> Isolation:
+    """What may be said of a session whose experiments ran here and there."""
+    return "container" if all(trial.isolation == "container" for trial in trials) else "weak"
 
 
 def refs_of(session: Session) -> dict[str, str]:

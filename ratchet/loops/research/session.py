@@ -323,7 +323,7 @@ def _ended(rounds: Rounds, state: State, why: str) -> Session:
     return Session(
         state=state, entries=entries(rounds.run.ledger.rows()), branch=rounds.setting.branch,
         arena=rounds.setting.arena, work=rounds.work, table=rounds.table, proposer=rounds.params.proposer,
-        isolation=rounds.setting.isolation, ended=why, rule=rounds.rule(state), test=test,
+        ended=why, rule=rounds.rule(state), test=test,
     )  # fmt: skip
 
 

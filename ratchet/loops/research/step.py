@@ -317,7 +317,7 @@ class Rounds:
             diff_lines=guard.diff_lines(incumbent, answer.source) if answer.source else 0,
             reason=one_line(decision.reason) or "no reason given",
             proposer=answer.proposer,
-            isolation=self.setting.isolation,
+            isolation=result.isolation if result else self.setting.isolation,
             cost=answer.cost.money,
         )
         key = self.key(answer.source, self.params.train.seed) if result else ""

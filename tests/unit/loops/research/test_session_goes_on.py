@@ -33,6 +33,18 @@ def test_session_continued_inexactly_judges_the_models_it_has_on_the_test_split(
     assert all((job.folder / "result-val.json").is_file() for job in jobs)
 
 
+def test_isolation_is_told_of_each_experiment_and_of_a_session_the_weakest(tmp_path: Path) -> None:
+    project, where = toy_repository(tmp_path / "project"), {0: "container", 1: "container", 2: "weak"}
+
+    def laboratory(job: Experiment, worker: Worker) -> Result:
+        return replace(fake_laboratory(job, worker), isolation=where[job.number])
+
+    script = Scripted([SLOWER, WIDER])
+    told = [session(project, script, experiments=count, laboratory=laboratory)["isolation"] for count in (1, 2)]
+    assert told == ["container", "weak"]
+    assert [row["isolation"] for row in rows(project / "out")] == ["container", "container", "weak"]
+
+
 def test_proposer_that_had_no_more_is_asked_again_by_the_next_process(tmp_path: Path) -> None:
     project = toy_repository(tmp_path / "project")
     for script, done, asked in (([SLOWER], 1, 2), ([SLOWER], 1, 1), ([SLOWER, WIDER], 2, 2)):
