@@ -22,7 +22,6 @@ from ratchet.core.fingerprint import closure_digest, constraints_digest
 from ratchet.core.loop import drive
 from ratchet.core.rundir import RunDirectory, open_run, read_identity
 from ratchet.loops.team import tasks
-from ratchet.loops.team.concurrency import share_memory
 from ratchet.loops.team.evaluation import Returns, compared, evaluate
 from ratchet.loops.team.generation import Ask, check_room
 from ratchet.loops.team.history import found_in
@@ -120,7 +119,6 @@ def make_session(config: TeamConfig, sources: Any, task: Task, settings: Setting
     """
     device = resolve_device(settings.device, settings.threads)
     prepare_process(device, strict=True)  # the completions of a prompt share its keys and values
-    share_memory()
     if not task.train:
         raise InputError(task.name, "has no item to train on", "give it some")
     team = Team(sources, config)

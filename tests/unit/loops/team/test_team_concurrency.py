@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -100,38 +97,3 @@ def test_widened_products_keep_their_shape_and_gradient() -> None:
     layer(rows).sum().backward()
     plain(rows).sum().backward()
     assert torch.equal(layer.weight.grad, plain.weight.grad)
-
-
-TAKES = """
-import resource, sys, threading
-import torch
-from ratchet.loops.team.concurrency import share_memory
-from ratchet.train.device import tune_allocator
-
-tune_allocator()
-if "shared" in sys.argv:
-    assert share_memory()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-meet = threading.Barrier(2)
-def take():
-    meet.wait()
-    held = [torch.ones(2**20) for _ in range(48)]
-    meet.wait()
-for _ in range(2):
-    threads = [threading.Thread(target=take) for _ in range(2)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    held = [torch.ones(2**20) for _ in range(96)]
-    del held
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory its own way")
-def test_share_memory_lets_one_thread_use_what_another_has_freed() -> None:
-    """Two threads hold 192 MB each; then one holds 384."""
-    apart, shared = (
-        int(subprocess.run([sys.executable, "-c", TAKES, *word], check=True, capture_output=True, text=True).stdout)
-        for word in ([], ["shared"])
-    )
-    assert shared + 192 < apart
