@@ -27,8 +27,9 @@ from ratchet.train.arena import with_knobs
 from ratchet.train.device import resolve_device, resolve_dtype
 from ratchet.train.interruption import Interruption
 from ratchet.train.parameters import TrainParams
+from ratchet.train.plan import Plan
 from ratchet.train.progress import Watch
-from ratchet.train.trainer import Plan, Training
+from ratchet.train.trainer import Training
 from ratchet.train.training_mirror import TrainingMirror
 
 ROOT = Path(__file__).resolve().parent.parent

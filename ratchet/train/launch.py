@@ -28,9 +28,10 @@ from ratchet.train.device import Device, Dtype, check_compiler, exclusive, resol
 from ratchet.train.job import ExperimentJob, Published, Request
 from ratchet.train.mirror import new_identity
 from ratchet.train.parameters import TrainParams
+from ratchet.train.plan import Plan
 from ratchet.train.rank_launch import launch_ranks
 from ratchet.train.ranks import ALONE, NOWHERE, Alone, Follower, join, stand_of
-from ratchet.train.trainer import Ending, Plan, train
+from ratchet.train.trainer import Ending, train
 from ratchet.train.training_mirror import TrainingMirror
 from ratchet.train.training_state import MODEL_FILE
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ratchet.core import atomic
 from ratchet.core.budget import Budget
@@ -22,18 +22,16 @@ from ratchet.core.loop import Outcome, drive
 from ratchet.core.rundir import RunDirectory
 from ratchet.core.seeds import derive
 from ratchet.data.loader import Loader
-from ratchet.data.packing import PackedSplit
 from ratchet.train import training_state as tensors
-from ratchet.train.arena import Experiment, Spec, build_experiment, check_loss, knobs, load_arena
+from ratchet.train.arena import Experiment, build_experiment, check_loss, knobs, load_arena
 from ratchet.train.clock import Clock
-from ratchet.train.device import Device, Dtype, memory_mb, peak_flops, peak_memory_mb, prepare_process, synchronize
+from ratchet.train.device import memory_mb, peak_flops, peak_memory_mb, prepare_process, synchronize
 from ratchet.train.divergence import diverged, remembered
 from ratchet.train.horizon import calibrated, progress, steps_of, stop_step
 from ratchet.train.interruption import STOPPED_CODE, Interruption
-from ratchet.train.parameters import TrainParams
+from ratchet.train.plan import Plan
 from ratchet.train.progress import Watch
-from ratchet.train.ranks import ALONE, Alone
-from ratchet.train.summary import Row, step_rows
+from ratchet.train.summary import step_rows
 
 WARM_UP_STEPS = 3
 TIMED_STEPS = 10
@@ -48,49 +46,6 @@ class Ending:
     state: State
     interrupted: str
     exit_code: int
-
-
-class Watcher(Protocol):
-    """Who is shown the committed steps. Nothing that it does reaches the training."""
-
-    def send(self, identity: Any, rows: Iterable[Row]) -> None:
-        """Show those of `rows` (in order of step) that were not shown. `identity`: the plan's, from the checkpoint."""
-        ...
-
-    def ended(self, rows: Sequence[Row]) -> None:
-        """The training is at its stop step, with these rows."""
-        ...
-
-    def close(self, exit_code: int) -> None:
-        """This process ends with `exit_code`."""
-        ...
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that a training is made from. `source`: the arena's text; `wandb`: the W&B run to go on in, if any."""
-
-    params: TrainParams
-    split: PackedSplit
-    source: str
-    device: Device
-    dtype: Dtype
-    mirror: Watcher
-    wandb: Mapping[str, Any] | None
-    log_interval: int
-    ranks: Alone = ALONE
-
-    def spec(self) -> Spec:
-        """What the arena is told."""
-        return Spec(
-            vocab_size=self.split.vocab_size,
-            sequence_len=self.split.sequence_len,
-            device=self.device.torch_name,
-            dtype=self.dtype,
-            compile=self.params.compile,
-            seed=self.params.seed,
-            reduce=self.ranks.average,
-        )
 
 
 def train(plan: Plan, run: RunDirectory) -> Ending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -41,15 +42,14 @@ TABLE = [
 ]
 
 
-def check_table(decide: Decide) -> None:
-    for incumbent, candidate, decision, progress in TABLE:
-        verdict = decide(RULE, incumbent, candidate)
-        assert (verdict.decision, verdict.progress) == (decision, progress), (incumbent, candidate)
-        assert verdict.reason
+def wrong_rows(decide: Decide) -> list[Any]:
+    """The rows of the table that `decide` does not follow, and its verdicts."""
+    verdicts = [(row, decide(RULE, row[0], row[1])) for row in TABLE]
+    return [(row, told) for row, told in verdicts if (told.decision, told.progress) != row[2:] or not told.reason]
 
 
 def test_decide_follows_the_table() -> None:
-    check_table(decide)
+    assert wrong_rows(decide) == []
 
 
 def zero_is_falsy(rule: Rule, incumbent: Measured | None, candidate: Measured) -> Verdict:
@@ -72,8 +72,7 @@ def strict_less_than(rule: Rule, incumbent: Measured | None, candidate: Measured
 
 @pytest.mark.parametrize("mutant", [zero_is_falsy, zero_incumbent_is_falsy, nan_accepted, strict_less_than])
 def test_mutant_of_the_gate_is_caught_by_the_table(mutant: Decide) -> None:
-    with pytest.raises(AssertionError):
-        check_table(mutant)
+    assert wrong_rows(mutant)
 
 
 def test_decide_missing_paired_bound_is_refused_unless_the_rule_is_unpaired() -> None:
