@@ -4,7 +4,7 @@
 
 Session and three workers have each a clone and an address of their own (bench/machines.py); the data comes by
 `dvc pull` from an S3 store, results go back through it. While they train, the network is cut; then one loses its power
-in the middle of a candidate and stays dead; one is slow all the time. The trainings are those of the real arena on real
+while it trains a candidate and stays dead; one is slow all the time. The trainings are those of the real arena on real
 text, at the size of the smoke profile.
 
 The tables must be equal but for what is measured; exit code 1 when they are not. All of it runs on this machine's
@@ -40,6 +40,7 @@ from prefect_server import free_port, prefect_server  # pyright: ignore[reportMi
 from smoke_clone import clone  # pyright: ignore[reportMissingImports]
 from toy_artifacts import add_s3_remote, sh  # pyright: ignore[reportMissingImports]
 from toy_pool import environment  # pyright: ignore[reportMissingImports]
+from toy_session import MEASURED, rows  # pyright: ignore[reportMissingImports]
 
 POOL, BUCKET = "boxes", "outputs"
 BOXES = ("one", "slow", "dies")
@@ -49,9 +50,6 @@ SIZE = {
 }  # fmt: skip
 BEFORE = ("prepare", "tokenizer", "pack", "train", "evaluate")
 SESSION = ("ratchet.cli", "run", "--until", "iterate")
-TABLE = "data/iterate/results.tsv"
-MEASURED = ("seconds", "memory_gb", "cost")
-"""Columns of that table that differ from run to run."""
 KEYS = {"AWS_ACCESS_KEY_ID": "toy", "AWS_SECRET_ACCESS_KEY": "toy", "AWS_DEFAULT_REGION": "us-east-1"}
 PATIENCE_S, SESSION_S = 600.0, 1800.0
 
@@ -166,20 +164,13 @@ def training(checkout: Path) -> tuple[Path, int] | None:
 
 def compared(alone: Path, pool: Path) -> dict[str, Any]:
     """Whether both have the same table, but for what is measured, and the same metrics and best arena."""
-    tables = [without_measured(place / TABLE) for place in (alone, pool)]
+    tables = [rows(place / "data") for place in (alone, pool)]
     same = {
         "table": tables[0] == tables[1],
         **{name: (alone / path).read_bytes() == (pool / path).read_bytes()
            for name, path in {"metrics": "metrics/iterate.json", "arena": "data/iterate/train.py"}.items()},
     }  # fmt: skip
-    return {"equal": all(same.values()), "same": same, "but_for": MEASURED, "experiments": len(tables[0]) - 2}
-
-
-def without_measured(table: Path) -> list[list[str]]:
-    """The cells of `table`, head and baseline included, in the columns that repeat."""
-    lines = [line.split("\t") for line in table.read_text(encoding="utf-8").splitlines()]
-    kept = [place for place, name in enumerate(lines[0]) if name not in MEASURED]
-    return [[line[place] for place in kept] for line in lines]
+    return {"equal": all(same.values()), "same": same, "but_for": MEASURED, "experiments": len(tables[0]) - 1}
 
 
 def cloned(project: Path, name: str) -> Path:

@@ -28,7 +28,7 @@ from prefect.artifacts import (
 from prefect.exceptions import PrefectException
 
 from ratchet.commands import alerts
-from ratchet.core.errors import InputError
+from ratchet.core.errors import InputError, first_line
 from ratchet.core.fingerprint import flatten
 from ratchet.dag import Dag
 from ratchet.loops.research import report_text
@@ -60,7 +60,7 @@ async def shown(request: Coroutine[Any, Any, UUID]) -> UUID | None:
     try:
         return await request
     except (PrefectException, httpx.HTTPError) as error:
-        say_once(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        say_once(first_line(error))
         return None
 
 

@@ -20,9 +20,7 @@ from prefect.states import Cancelled, Completed, Failed
 from flows import artifacts, sigterm
 from flows.stage_process import Ending, reproduce
 from ratchet.commands import runs
-from ratchet.core.errors import InputError, RatchetError
-from ratchet.core.rundir import RunInfo
-from ratchet.settings import settings
+from ratchet.core.errors import RatchetError, first_line
 
 Action = Literal["start", "resume", "stop"]
 Rows = list[dict[str, Any]]
@@ -61,13 +59,13 @@ async def act(loop: Loop, action: Action, run: str | None) -> State[Any]:
 
 async def _act(loop: Loop, action: Action, run: str | None) -> State[Any]:
     if action == "stop":
-        path = own(loop, runs.running_one(loop.name, loop.work, run))
+        path = runs.running_one(loop.name, loop.work, run).path
         runs.stop(str(path))
         return Completed(name="Asked", message=f"{path} ends after its present {loop.unit}")
     more: dict[str, str] = {}
     if action == "resume":
-        found = own(loop, runs.find_run(run or loop.name, settings().runs))
-        more["RATCHET_RESUME_RUN"] = str(found.resolve())
+        found = runs.run_of(loop.name, loop.work, run or loop.name)
+        more["RATCHET_RESUME_RUN"] = str(found.path.resolve())
     log = get_run_logger()
     watch = asyncio.create_task(follow(loop))
     try:
@@ -101,14 +99,6 @@ async def follow(loop: Loop) -> None:
                 count = await show(loop, running[0].path, above=count)
 
 
-def own(loop: Loop, found: RunInfo) -> Path:
-    """The directory of a run of this loop. Raises InputError for one of another's."""
-    if found.loop != loop.name:
-        what = f"{found.loop}/{found.fingerprint} is no {loop.work} of {loop.name}"
-        raise InputError("runs", what, f"name one of {loop.name}, see `ratchet runs ls`")
-    return found.path
-
-
 async def show(loop: Loop, folder: Path, *, above: int = 0) -> int:
     """Show the rows in `folder` when they are more than `above`; returns how many are shown by now."""
     rows = await asyncio.to_thread(loop.rows, folder)
@@ -123,7 +113,7 @@ def harmless() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001  (the boundary: work does not fail because nobody could watch it)
-        artifacts.say_once(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        artifacts.say_once(first_line(error))
 
 
 def main(loop: Loop, flow: Flow[..., Any], argv: Sequence[str] | None = None) -> int:

@@ -104,14 +104,19 @@ def prepare_copy(project: Path, profile: str | None, overrides: Sequence[str]) -
     return copy
 
 
+def as_options(profile: str | None, overrides: Sequence[str]) -> str:
+    """A profile and overrides as they are typed, each with a blank before it."""
+    words = [*(["--profile", profile] if profile else []), *(word for text in overrides for word in ("-S", text))]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
 def options_of(copy: Path) -> str:
     """What names `copy` on the command line: ` --profile smoke -S 'train.seed=2'`; nothing for what is no copy."""
     try:
         wish = json.loads((copy / WISH).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
-    profile = ["--profile", wish["profile"]] if wish["profile"] else []
-    return "".join(f" {shlex.quote(word)}" for word in [*profile, *(p for o in wish["overrides"] for p in ("-S", o))])
+    return as_options(wish["profile"], wish["overrides"])
 
 
 def copies(project: Path) -> list[Path]:

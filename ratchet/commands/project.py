@@ -49,7 +49,7 @@ def enter_copy(project: Path, profile: str | None, overrides: Sequence[str]) -> 
 
 def find_copy(project: Path, profile: str | None, overrides: Sequence[str]) -> Path:
     """The folder where this profile and these overrides run, as it is now; `project` without any. Raises InputError."""
-    from ratchet.copies import COPIES, name_of
+    from ratchet.copies import COPIES, as_options, name_of
 
     if profile is None and not overrides:
         return project
@@ -58,11 +58,6 @@ def find_copy(project: Path, profile: str | None, overrides: Sequence[str]) -> P
         do = f"type `ratchet run{as_options(profile, overrides)}`"
         raise InputError(copy.relative_to(project), "no such copy yet", do)
     return copy
-
-
-def as_options(profile: str | None, overrides: Sequence[str]) -> str:
-    """A profile and overrides as they are typed, each with a blank before it."""
-    return "".join([f" --profile {profile}"] * bool(profile) + [f" -S {text}" for text in overrides])
 
 
 def _first_comment(path: Path) -> str:

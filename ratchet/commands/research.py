@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from ratchet.commands.project import as_options, enter_project, find_copy, print_json, print_table, say_next
-from ratchet.copies import copies
+from ratchet.commands.project import enter_project, find_copy, print_json, print_table, say_next
+from ratchet.copies import as_options, copies
 from ratchet.core import atomic
 from ratchet.core.errors import InputError
 
@@ -52,7 +52,7 @@ def ledger_file(file: Path | None, profile: str | None, overrides: Sequence[str]
         found = find_copy(project, profile, overrides) / RESULTS
         if not found.is_file():
             do = f"`ratchet run{as_options(profile, overrides)} --until iterate`, or name a file"
-            raise InputError(RESULTS, "no session has published yet", do)
+            raise InputError(found.relative_to(project), "no session has published yet", do)
         return found.relative_to(project)
     return file / "results.tsv" if file.is_dir() else file
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from ratchet.core.errors import InputError
+from ratchet.core.errors import InputError, first_line
 from ratchet.loops.research.worktree import GitError, git_bytes
 from ratchet.remotes import is_clients
 
@@ -45,13 +45,18 @@ class Revision:
         """The named artifacts of its dvc.yaml."""
         return self.repo.artifacts.read().get("dvc.yaml", {})
 
+    def content(self, path: str) -> bytes:
+        """A file of git's or an output of DVC's. Raises FileNotFoundError when this revision has none, or its bytes
+        are nowhere."""
+        if self.entry(path) is not None:
+            return self._outputs().fs.cat_file(path)
+        with self.repo.fs.open(self._absolute(path), "rb") as file:
+            return file.read()
+
     def text(self, path: str) -> str | None:
-        """A file of git's or an output of DVC's; None when this revision has none, or its bytes are nowhere."""
+        """`content` as text; None when there is none."""
         try:
-            if self.entry(path) is not None:
-                return self._outputs().fs.cat_file(path).decode()
-            with self.repo.fs.open(self._absolute(path), "rb") as file:
-                return file.read().decode()
+            return self.content(path).decode()
         except FileNotFoundError:
             return None
 
@@ -97,11 +102,10 @@ class Revision:
         for place in ("cache", "remote") if entries else ():
             storage = getattr(self.repo.index.data["repo"].storage_map[entries[0].key], place)
             try:
-                if storage is not None and all(storage.bulk_exists(entries, refresh=True).values()):
-                    found.append(place)
-            except Exception as error:
-                if not is_stores(error):
-                    raise
+                with stores_errors():
+                    if storage is not None and all(storage.bulk_exists(entries, refresh=True).values()):
+                        found.append(place)
+            except OSError:
                 found.append(f"{place} (no answer)")
         return found
 
@@ -137,14 +141,23 @@ class Revision:
         return DataFileSystem(index=self.repo.index.data["repo"])
 
 
-def is_stores(error: Exception) -> bool:
-    """Whether `error` says that a store lacks something, does not answer, or that its client is not installed."""
+@contextmanager
+def stores_errors() -> Generator[None]:
+    """What says that a store lacks something, does not answer, or that its client is not installed, as OSError."""
     from dvc.exceptions import DvcException
     from dvc_data.index import DataIndexDirError
     from dvc_objects.fs.errors import RemoteMissingDepsError
 
-    known = (DvcException, DataIndexDirError, OSError, ImportError, RemoteMissingDepsError)
-    return isinstance(error, known) or is_clients(error)
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if not isinstance(error, DvcException | DataIndexDirError | ImportError | RemoteMissingDepsError) and (
+            not is_clients(error)
+        ):
+            raise
+        raise OSError(first_line(error)) from error
 
 
 @contextmanager
@@ -157,11 +170,11 @@ def opened(project: Path, version: str | None, artifact: str | None = None) -> G
 
     name, commit = _resolved(project, version, artifact)
     date = git_bytes(project, "show", "-s", "--format=%cs", commit).decode().strip() if commit else None
-    with Repo(str(project), config=remotes(project)) as repo, repo.switch(commit or "workspace"):
+    with Repo(str(project), config=_remotes(project)) as repo, repo.switch(commit or "workspace"):
         yield Revision(name, commit, date, repo)
 
 
-def remotes(project: Path) -> dict[str, Any]:
+def _remotes(project: Path) -> dict[str, Any]:
     """Remotes, keys and cache as they are configured here now: an old revision knows none that came later."""
     from dvc.repo import Repo
 

@@ -47,13 +47,24 @@ def running(loop: str | None) -> list[RunInfo]:
     return [run for run in rundir.list_runs(settings().runs) if run.state == "running" and loop in (None, run.loop)]
 
 
+def run_of(loop: str | None, work: str, name: str) -> RunInfo:
+    """The run that `name` means. Raises InputError when it is none, or not of `loop` (None: of any).
+
+    `work`: what a run of this loop is called."""
+    found = find_run(name, settings().runs)
+    if loop not in (None, found.loop):
+        what = f"{found.loop}/{found.fingerprint} is no {work} of {loop}"
+        raise InputError("runs", what, f"name one of {loop}, see `ratchet runs ls`")
+    return found
+
+
 def running_one(loop: str | None, work: str, name: str | None) -> RunInfo:
     """The run that `name` means, or the one of `loop` (None: of any) that goes on. Raises InputError when that is none
     or several.
 
     `work`: what a run of this loop is called."""
     if name is not None:
-        return find_run(name, settings().runs)
+        return run_of(loop, work, name)
     found = running(loop)
     if len(found) != 1:
         names = ", ".join(f"{run.loop}/{run.fingerprint}" for run in found) or "none"

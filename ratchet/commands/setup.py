@@ -10,7 +10,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
-from ratchet.commands.project import REPORT, as_options, enter_project, find_copy, say_next
+from ratchet.commands.project import REPORT, enter_project, find_copy, say_next
+from ratchet.copies import as_options
 from ratchet.core.errors import InputError
 from ratchet.params import PARAMS_FILE
 
@@ -36,7 +37,8 @@ def report(*, profile: str | None, overrides: Sequence[str], open_it: bool, port
     project = enter_project()
     path = find_copy(project, profile, overrides) / REPORT
     if not path.is_file():
-        raise InputError(REPORT, "no report yet", f"type `ratchet run{as_options(profile, overrides)}`")
+        do = f"type `ratchet run{as_options(profile, overrides)}`"
+        raise InputError(path.relative_to(project), "no report yet", do)
     print(path)
     if open_it and not webbrowser.open(path.as_uri()):
         raise InputError("browser", "none to be found on this machine", f"open {path.as_uri()} in one")

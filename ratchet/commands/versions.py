@@ -69,10 +69,7 @@ def read(name: str, project: Path) -> Version:
 
 
 def _tree(folder: Path, name: str) -> Version:
-    def content(path: str) -> bytes:
-        return (folder / path).read_bytes()
-
-    return _of_files(name, "the working tree", content, content)
+    return _of_files(name, "the working tree", lambda path: (folder / path).read_bytes())
 
 
 def _run(name: str, project: Path) -> Version | None:
@@ -121,13 +118,13 @@ def _revision(name: str, project: Path) -> Version | None:
     if not commit:
         return None
 
-    def in_git(path: str) -> bytes:
-        text = _shown(project, commit, path)
-        if text is None:
-            raise FileNotFoundError(path)
-        return text.encode()
+    with revisions.opened(project, commit) as revision:
 
-    return _of_files(name, f"commit {commit[:10]}", in_git, lambda path: _tracked(project, commit, path))
+        def content(path: str) -> bytes:
+            with revisions.stores_errors():
+                return revision.content(path)
+
+        return _of_files(name, f"commit {commit[:10]}", content)
 
 
 def _commit(name: str, project: Path) -> str:
@@ -138,22 +135,24 @@ def _commit(name: str, project: Path) -> str:
     return git_bytes(project, "for-each-ref", "--format=%(objectname)", pattern).decode().partition("\n")[0]
 
 
-def _of_files(name: str, what: str, content: Callable[[str], bytes], output: Callable[[str], bytes]) -> Version:
-    """A version made of a project's files. `content`: a file of git's; `output`: one of DVC's. Both raise OSError."""
+def _of_files(name: str, what: str, content: Callable[[str], bytes]) -> Version:
+    """A version made of a project's files, of which `content` gives one or raises OSError."""
     missing: list[str] = []
 
-    def found(path: str, reader: Callable[[str], bytes]) -> bytes | None:
+    def found(path: str) -> bytes | None:
         try:
-            return reader(path)
-        except OSError:
+            return content(path)
+        except FileNotFoundError:
             missing.append(path)
-            return None
+        except OSError as error:
+            missing.append(f"{path} ({error})")
+        return None
 
-    params, arena = found(PARAMS, content), found(ARENA, content)
-    told = {path: found(path, content) for path in METRICS}
-    documents = found(DOCUMENTS, output)
+    params, arena = found(PARAMS), found(ARENA)
+    told = {path: found(path) for path in METRICS}
+    documents = found(DOCUMENTS)
     judged = None if documents is None else pd.read_parquet(io.BytesIO(documents))
-    files = {loop: found(path, output) for loop, path in courses.FILES.items()}
+    files = {loop: found(path) for loop, path in courses.FILES.items()}
     drawn = {loop: courses.published(loop, content) for loop, content in files.items() if content}
     return Version(
         name,
@@ -186,16 +185,3 @@ def _shown(project: Path, commit: str, path: str) -> str | None:
         return git_bytes(project, "show", f"{commit}:./{path}").decode()
     except GitError:
         return None
-
-
-def _tracked(project: Path, commit: str, path: str) -> bytes:
-    """An output as a commit's dvc.lock names it, from DVC's cache or remote. Raises FileNotFoundError."""
-    import dvc.api
-
-    try:
-        config = revisions.remotes(project)
-        return dvc.api.read(path, repo=str(project), rev=commit, mode="rb", config=config)  # pyright: ignore[reportReturnType]
-    except Exception as error:
-        if not revisions.is_stores(error):
-            raise
-        raise FileNotFoundError(path) from error

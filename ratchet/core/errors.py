@@ -24,3 +24,8 @@ class InfrastructureError(RatchetError):
     """The world failed, not the input: network, disk, engine, endpoint. Never scored, may be retried. Exit code 3."""
 
     exit_code = 3
+
+
+def first_line(error: BaseException) -> str:
+    """Kind and first line of an error that is not Ratchet's own."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

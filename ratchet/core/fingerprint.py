@@ -58,10 +58,8 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one mapping with dotted keys; lists are values."""
     flat: dict[str, Any] = {}
     for key, inner in value.items():
-        if isinstance(inner, Mapping) and inner:
-            flat |= flatten(cast("Mapping[str, Any]", inner), f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = inner
+        nested: Mapping[str, Any] = cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else {}
+        flat |= flatten(nested, f"{prefix}{key}.") if nested else {f"{prefix}{key}": inner}
     return flat
 
 

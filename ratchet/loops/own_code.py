@@ -32,7 +32,7 @@ def load_file(path: Path, name: str, where: str) -> ModuleType:
     assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        with _importing(path, where):
+        with _at_arms_length(where, f"{path} cannot be imported:"):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -42,28 +42,24 @@ def load_file(path: Path, name: str, where: str) -> ModuleType:
 
 def load_module(name: str, where: str) -> ModuleType:
     """The module that `import` finds under `name`. Raises InputError when there is none or it does not run."""
-    with _importing(name, where):
+    with _at_arms_length(where, f"{name} cannot be imported:"):
         return importlib.import_module(name)
 
 
 def called(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """What `function` gives. Raises InputError for whatever it raises; Ratchet's own errors pass as they are."""
-    try:
+    with _at_arms_length(where, "raised"):
         return function(*arguments)
-    except RatchetError:
-        raise
-    except Exception as error:
-        raise InputError(where, f"raised {_told(error)}", DO) from error
 
 
 @contextmanager
-def _importing(source: object, where: str) -> Iterator[None]:
+def _at_arms_length(where: str, what: str) -> Iterator[None]:
     try:
         yield
     except RatchetError:
         raise
     except Exception as error:
-        raise InputError(where, f"{source} cannot be imported: {_told(error)}", DO) from error
+        raise InputError(where, f"{what} {_told(error)}", DO) from error
 
 
 def _told(error: Exception) -> str:

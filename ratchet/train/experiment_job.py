@@ -27,7 +27,7 @@ def run(path: Path) -> None:
     here = settings().model_copy(update={"runs": job.runs, "wandb": "disabled"})
     try:
         train_and_publish(job.request(path), job.outputs, here)
-    except (RatchetError, KeyboardInterrupt):
+    except RatchetError:
         raise
     except Exception as error:  # noqa: BLE001  (the boundary: whatever a candidate does is told in one line)
         traceback.print_exc()

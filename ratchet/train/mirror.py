@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from ratchet.core import atomic
+from ratchet.core.errors import first_line
 from ratchet.settings import Settings, forget_wandb_service_of_parent
 from ratchet.train.wandb_files import recorded_alerts, recorded_steps
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from ratchet.tables.findings import Found  # only its name: a candidate's process needs no pandas for a mirror
 
 Mode = Literal["online", "offline", "disabled"]
-
-SENT_COLUMNS = ("tokens", "epoch", "loss", "lr_scale", "grad_norm", "tokens_per_s", "memory_mb")
 
 
 class Sent(NamedTuple):
@@ -39,8 +38,6 @@ class Sent(NamedTuple):
         """The metric that all others are drawn over."""
         return f"{self.name}/step"
 
-
-TRAINING = Sent("train", SENT_COLUMNS, "training")
 
 IDENTITY_FILE = "wandb.json"
 
@@ -86,7 +83,7 @@ def kept_identity(folder: Path, settings: Settings) -> RunIdentity | None:
 class Mirror:
     """Sends committed rows to one W&B run. Starts on the first row, and skips what the run already holds."""
 
-    def __init__(self, mode: Mode, folder: Path, config: Mapping[str, Any], sent: Sent = TRAINING) -> None:
+    def __init__(self, mode: Mode, folder: Path, config: Mapping[str, Any], sent: Sent) -> None:
         self._mode, self._folder, self._config, self._sent = mode, folder, dict(config), sent
         self._run: Any = None
         self._held: set[int] = set()
@@ -154,7 +151,7 @@ class Mirror:
             try:
                 return self._online(identity)
             except Exception as error:  # noqa: BLE001  (no key, no network: the record can be synced later)
-                print(f"{self._sent.name}: W&B: {_first_line(error)}; going on offline", file=sys.stderr, flush=True)
+                print(f"{self._sent.name}: W&B: {first_line(error)}; going on offline", file=sys.stderr, flush=True)
         return self._open(identity, "offline")
 
     def _online(self, identity: RunIdentity) -> Any:
@@ -196,9 +193,5 @@ class Mirror:
         if self._broken:
             return
         self._broken = True
-        told = f"{self._sent.name}: W&B: {_first_line(error)}; {self._sent.doing} goes on without its mirror"
+        told = f"{self._sent.name}: W&B: {first_line(error)}; {self._sent.doing} goes on without its mirror"
         print(f"{told}, the record is complete", file=sys.stderr, flush=True)
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

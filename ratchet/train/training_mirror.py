@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ratchet.train.mirror import Mirror
+from ratchet.train.mirror import Mirror, Mode, Sent
 from ratchet.train.summary import HISTORY_COLUMNS, TIMING_COLUMNS, Row
 
 if TYPE_CHECKING:
     from ratchet.tables.findings import Found
 
 
+SENT = Sent("train", ("tokens", "epoch", "loss", "lr_scale", "grad_norm", "tokens_per_s", "memory_mb"), "training")
+
+
 class TrainingMirror(Mirror):
     """A Watcher of the trainer's."""
+
+    def __init__(self, mode: Mode, folder: Path, config: Mapping[str, Any]) -> None:
+        super().__init__(mode, folder, config, SENT)
 
     def ended(self, rows: Sequence[Row]) -> None:
         """See Watcher."""

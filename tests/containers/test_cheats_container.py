@@ -11,7 +11,7 @@ import pytest
 from ratchet.sandbox.container import OWNER_LABEL, ContainerSandbox
 from ratchet.sandbox.owners import Owner
 from tests.faults.attempts import attempts_at_once
-from tests.faults.catalogue import CHEATS, PLANTED, Attempt, Ends, Ground, expected, how, lay_ground, sleepers
+from tests.faults.catalogue import CHEATS, PLANTED, Attempt, Ends, Ground, expected, how, lay_ground, none_sleeps
 from tests.support.toy_training import make_project
 
 pytestmark = pytest.mark.slow
@@ -62,4 +62,4 @@ def test_cheats_in_containers_are_all_held() -> None:
 
 def test_cheat_in_a_container_leaves_no_process(attempt_of: Callable[[str], Attempt]) -> None:
     attempt_of("outlive_the_run")
-    assert sleepers() == []
+    assert none_sleeps()

@@ -12,7 +12,7 @@ import pytest
 
 from ratchet.train.arena import with_knobs
 from real_session import REAL, real_project
-from tests.faults.catalogue import ALONE, CHEATS, HELD, PLANTED, ends_of, sleepers, source_of
+from tests.faults.catalogue import ALONE, CHEATS, HELD, PLANTED, ends_of, none_sleeps, source_of
 from tests.support.toy_training import KNOBS
 from toy_session import Scripted, rows, session
 
@@ -45,5 +45,5 @@ def test_session_of_cheats_gives_each_a_row_with_its_reason_and_goes_on(
     ends = {name: (ends_of(reasons[name]), bool(re.search(says, reasons[name]))) for name, says in SAYS.items()}
     assert ends == {name: (CHEATS[name].process, True) for name in SAYS}, told
     assert not list(project.rglob("stolen"))
-    assert sleepers() == [], "what would outlive its run does not"
+    assert none_sleeps(), "what would outlive its run does not"
     assert told["an honest remark"].startswith("discard: nothing but comments")

@@ -38,6 +38,8 @@ def test_stop_asks_the_session_that_runs_and_no_other_loop(runs: Path) -> None:
         with open_run("iterate", {"a": 1}, {}, runs=runs) as run:
             assert stop() == f"{run.path} ends after its present round"
             assert run.stop_file.exists()
+        with pytest.raises(InputError, match="is no session of iterate; name one of iterate"):
+            stop("train")
         assert not training.stop_file.exists()
     with pytest.raises(InputError, match="does not run"):
         stop("iterate")

@@ -173,7 +173,10 @@ def session(
     )  # fmt: skip
 
 
-def rows(out: Path, *, without: Sequence[str] = ("seconds", "memory_gb", "cost")) -> list[dict[str, str]]:
+MEASURED = ("seconds", "memory_gb", "cost")
+
+
+def rows(out: Path, *, without: Sequence[str] = MEASURED) -> list[dict[str, str]]:
     """results.tsv as texts, without the columns that time and prices move."""
     lines = [line.split("\t") for line in (out / "iterate/results.tsv").read_text().splitlines()]
     return [

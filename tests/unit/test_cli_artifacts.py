@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,31 +75,38 @@ def test_get_without_a_name_lists_path_revision_size_and_where_the_bytes_are(pro
     assert re.search(r"model +data/train/model +\w{10} +\d+\.\d kB +cache", table), table
 
 
-@pytest.mark.parametrize(
-    ("raised", "place"),
-    [
-        (OSError("no route to host"), "remote (no answer)"),
-        (RemoteMissingDepsError(None, "s3", "s3://bucket"), "remote (no answer)"),  # pyright: ignore[reportArgumentType]
-        (RuntimeError("a fault of ours"), None),
-    ],
-)
-def test_get_lists_also_when_the_remote_does_not_answer(
-    raised: Exception, place: str | None, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def failing(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception], None]:
+    """Lets the remote raise an error whenever it is asked."""
+
+    def fail(raised: Exception) -> None:
+        def asked(self: ObjectStorage, *arguments: Any, **options: Any) -> Any:
+            if self.odb.path.startswith(str(tmp_path / "remote")):
+                raise raised
+            return ask(self, *arguments, **options)
+
+        monkeypatch.setattr(ObjectStorage, "bulk_exists", asked)
+
     toy.add_remote(project, tmp_path / "remote")
     ask = ObjectStorage.bulk_exists
+    return fail
 
-    def asked(self: ObjectStorage, *arguments: Any, **options: Any) -> Any:
-        if self.odb.path.startswith(str(tmp_path / "remote")):
-            raise raised
-        return ask(self, *arguments, **options)
 
-    monkeypatch.setattr(ObjectStorage, "bulk_exists", asked)
-    if place is None:
-        with pytest.raises(RuntimeError, match="a fault of ours"):
-            artifacts.get(None, out=None, as_json=True)
-    else:
-        assert listed()["model"]["in"] == ["cache", place]
+@pytest.mark.parametrize(
+    "raised",
+    [OSError("no route to host"), RemoteMissingDepsError(None, "s3", "s3://bucket")],  # pyright: ignore[reportArgumentType]
+)
+def test_get_lists_also_when_the_remote_does_not_answer(
+    raised: Exception, failing: Callable[[Exception], None]
+) -> None:
+    failing(raised)
+    assert listed()["model"]["in"] == ["cache", "remote (no answer)"]
+
+
+def test_get_hides_no_fault_of_its_own_behind_the_remote(failing: Callable[[Exception], None]) -> None:
+    failing(RuntimeError("a fault of ours"))
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        artifacts.get(None, out=None, as_json=True)
 
 
 def test_get_of_a_tag_has_the_bytes_of_that_tag_and_leaves_the_workspace_alone(project: Path) -> None:

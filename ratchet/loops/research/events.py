@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ratchet.core.errors import first_line
 from ratchet.loops.research.records import Trial
 from ratchet.tables.findings import Found
 
@@ -136,10 +137,10 @@ class Everyone:
             try:
                 moment(listener)
             except Exception as error:  # noqa: BLE001  (the boundary: whatever a watcher raises, the session goes on)
-                with suppress(ValueError):  # another thread was first
+                with suppress(ValueError):  # another thread was first, and said it
                     self._listeners.remove(listener)
-                said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-                print(f"iterate: {type(listener).__name__}: {said}; going on without it", file=sys.stderr, flush=True)
+                    said = f"iterate: {type(listener).__name__}: {first_line(error)}; going on without it"
+                    print(said, file=sys.stderr, flush=True)
 
 
 def best_so_far(trials: Sequence[Trial]) -> Trial | None:

@@ -46,7 +46,8 @@ NO_KEYS = ("NoCredentialsError", "PartialCredentialsError")
 """Of botocore, which is an extra."""
 
 DECIDING = ("loops/research/experiment.py", "train/trainer.py", "train/logits_server.py")
-"""The modules that an experiment's processes start from: their import closure decides its bytes."""
+"""The modules whose import closures decide an experiment's bytes; what starts a training and publishes it
+(train/launch.py) does not."""
 
 
 class UnreachedError(InfrastructureError):

@@ -31,11 +31,9 @@ Z = 1.96
 
 @dataclass(frozen=True)
 class Published:
-    """What a run comes to. `history`: the published records, `table`: the same, checked; `rows`: the ledger's, the
-    seed's evaluation first."""
+    """What a run comes to. `rows`: the ledger's, the seed's evaluation first; `table`: the history, checked."""
 
     state: State
-    history: list[dict[str, Any]]
     table: pd.DataFrame
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
@@ -43,6 +41,16 @@ class Published:
     tested: Tested | None
     seed_skill: str
     found: list[Found]
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The published records."""
+        return records_of(self.rows)
+
+
+def records_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the ledger's steps: all but the seed's evaluation."""
+    return [row["record"] for row in rows[1:]]
 
 
 def gather(
@@ -54,8 +62,7 @@ def gather(
     """
     state = ending.state
     rows = run.ledger.rows()[: state.step + 1]
-    history = [row["record"] for row in rows[1:]]
-    table = skill_history.check(history, run.path / "ledger.jsonl", log=f"see {run.path}")
+    table = skill_history.check(records_of(rows), run.path / "ledger.jsonl", log=f"see {run.path}")
     assert state.baseline is not None
     baseline = rows[0]["record"]["gate_score"]
     params = request.params
@@ -77,7 +84,7 @@ def gather(
         "alerts": findings.plain(found),
         "params": knobs,
     }
-    return Published(state, history, table, rows, summary, metrics, tested, request.seed_skill, found)
+    return Published(state, table, rows, summary, metrics, tested, request.seed_skill, found)
 
 
 def _metrics(request: Request, ending: Ending, tested: Tested | None) -> dict[str, Any]:

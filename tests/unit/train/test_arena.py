@@ -101,7 +101,14 @@ def test_build_with_one_seed_is_the_same_and_with_another_is_not(tmp_path: Path,
 )
 def test_step_after_save_and_load_equals_the_step_of_the_unsaved_run(tmp_path: Path, knobs: dict[str, Any]) -> None:
     module = arena(tmp_path, **knobs)
-    check_exact_resume(module, spec(), batches(module.ACCUMULATION))
+    rows = batches(module.ACCUMULATION)
+    check_exact_resume(module, spec(), rows)
+    saved, other = module.build(spec()), module.build(spec(seed=9))
+    saved.step(rows, 0.1)
+    other.load_state_dict({name: value.clone() for name, value in saved.state_dict().items()})
+    assert float(saved.step(rows, 0.5)) == float(other.step(rows, 0.5))
+    loaded = other.state_dict()
+    assert [name for name, value in saved.state_dict().items() if not torch.equal(value, loaded[name])] == []
 
 
 @pytest.mark.parametrize("forgotten", ["optimizer.steps", "optimizer.momentum.32x32", "optimizer.exp_avg.embedding"])

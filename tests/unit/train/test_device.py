@@ -85,16 +85,17 @@ def bits():
     (x @ x).softmax(-1).square().sum().backward()
     return x.grad
 before = bits()
+torch.set_num_threads(2)
 prepare_process(resolve_device("cpu", 1), strict=False)
-assert torch.equal(before, bits())
-assert torch.get_num_threads() == 1
-assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-assert not torch.are_deterministic_algorithms_enabled()
+print(torch.get_num_threads(), torch.equal(before, bits()), os.environ["CUBLAS_WORKSPACE_CONFIG"])
+print(torch.are_deterministic_algorithms_enabled())
 prepare_process(resolve_device("cpu", 1), strict=True)
-assert torch.are_deterministic_algorithms_enabled()
-assert tune_allocator() or not os.path.exists("/lib/x86_64-linux-gnu/libc.so.6")
+print(torch.are_deterministic_algorithms_enabled())
+print(tune_allocator() or not os.path.exists("/lib/x86_64-linux-gnu/libc.so.6"))
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    clean = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
+    done = subprocess.run([sys.executable, "-c", script], check=True, env=clean, timeout=120, stdout=subprocess.PIPE)
+    assert done.stdout.decode().split() == ["1", "True", ":4096:8", "False", "True", "True"]
 
 
 @pytest.mark.parametrize("headers", ["torch", "python"])

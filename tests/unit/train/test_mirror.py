@@ -18,7 +18,8 @@ from ratchet.settings import WANDB_SERVICE, Settings
 from ratchet.tables.findings import Found, Severity
 from ratchet.train import mirror as mirrors
 from ratchet.train import progress
-from ratchet.train.mirror import Mirror, new_identity
+from ratchet.train.mirror import new_identity
+from ratchet.train.training_mirror import TrainingMirror
 from ratchet.train.wandb_files import history_steps, recorded_alerts, recorded_steps
 from toy_training import in_child, launch, make_project
 from wandb_files import inspected
@@ -106,7 +107,7 @@ def test_mirror_of_a_killed_and_resumed_training_holds_each_step_once_in_one_run
 def test_mirror_sends_only_what_earlier_files_lack(tmp_path: Path) -> None:
     """A second process sends the whole record again: nothing twice, no gap, the step metric defined."""
     for upto in (3, 6):
-        mirror = Mirror("offline", tmp_path, {"seed": 1})
+        mirror = TrainingMirror("offline", tmp_path, {"seed": 1})
         mirror.send(IDENTITY, rows(1, upto))  # pyright: ignore[reportArgumentType]
         mirror.send(IDENTITY, rows(1, upto))  # pyright: ignore[reportArgumentType]
         mirror.close()
@@ -120,7 +121,7 @@ def test_mirror_sends_only_what_earlier_files_lack(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_mirror_tells_a_finding_once_and_the_summary_its_present_numbers(tmp_path: Path) -> None:
     for evidence in ("from 9 to 3", "from 9 to 2"):
-        mirror = Mirror("offline", tmp_path, {})
+        mirror = TrainingMirror("offline", tmp_path, {})
         mirror.tell(lambda: [SLOW])  # before there is a run: nothing to show it in
         mirror.send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
         for _ in ("once", "twice"):
@@ -137,7 +138,7 @@ def test_mirror_tells_a_finding_once_and_the_summary_its_present_numbers(tmp_pat
 
 
 def test_mirror_outlives_a_finding_that_cannot_be_made(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    mirror = Mirror("offline", tmp_path, {})
+    mirror = TrainingMirror("offline", tmp_path, {})
     mirror._run = object()
     mirror.tell(lambda: [Found(*range(3))])  # type: ignore[arg-type]
     mirror.tell(lambda: [SLOW])
@@ -147,15 +148,15 @@ def test_mirror_outlives_a_finding_that_cannot_be_made(tmp_path: Path, capfd: py
 @pytest.mark.slow
 def test_mirror_goes_on_after_a_kill_though_a_parent_handed_its_wandb_service_down(tmp_path: Path) -> None:
     """The parent's service lives on and would hold the killed run as in use."""
-    parent = Mirror("offline", tmp_path / "parent", {})
+    parent = TrainingMirror("offline", tmp_path / "parent", {})
     parent.send({**IDENTITY, "id": "ffffffff"}, rows(1, 1))  # pyright: ignore[reportArgumentType]
 
     def killed() -> None:
-        Mirror("offline", tmp_path, {}).send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
+        TrainingMirror("offline", tmp_path, {}).send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
         os.kill(os.getpid(), signal.SIGKILL)
 
     def resumed() -> None:
-        mirror = Mirror("offline", tmp_path, {})
+        mirror = TrainingMirror("offline", tmp_path, {})
         mirror.send(IDENTITY, rows(1, 6))  # pyright: ignore[reportArgumentType]
         mirror.close()
 
@@ -170,7 +171,7 @@ def test_mirror_goes_on_after_a_kill_though_a_parent_handed_its_wandb_service_do
 
 @pytest.mark.slow
 def test_mirror_offline_file_torn_anywhere_gives_the_steps_before_the_tear(tmp_path: Path) -> None:
-    mirror = Mirror("offline", tmp_path, {})
+    mirror = TrainingMirror("offline", tmp_path, {})
     mirror.send(IDENTITY, rows(1, 300))  # pyright: ignore[reportArgumentType]  (over several blocks of 32 KiB)
     mirror.close()
     assert recorded_steps(tmp_path, "0a1b2c3d") == set(range(1, 301))  # waits for W&B, which still writes a moment
@@ -188,10 +189,10 @@ def test_mirror_offline_file_torn_anywhere_gives_the_steps_before_the_tear(tmp_p
 def test_mirror_online_without_key_or_network_goes_on_offline_and_says_so_once(tmp_path: Path) -> None:
     script = (
         "from pathlib import Path\n"
-        "from ratchet.train.mirror import Mirror\n"
+        "from ratchet.train.training_mirror import TrainingMirror\n"
         "row = dict.fromkeys('tokens epoch loss lr_scale grad_norm tokens_per_s memory_mb'.split(), 1.0)\n"
         "row['step'] = 1\n"
-        "mirror = Mirror('online', Path('.'), {})\n"
+        "mirror = TrainingMirror('online', Path('.'), {})\n"
         "mirror.send({'id': '0a1b2c3d', 'project': 'toy', 'entity': None}, [row])\n"
         "mirror.send({'id': '0a1b2c3d', 'project': 'toy', 'entity': None}, [row | {'step': 2}])\n"
         "mirror.close()\n"
@@ -210,7 +211,7 @@ def test_mirror_online_without_key_or_network_goes_on_offline_and_says_so_once(t
 def test_mirror_that_cannot_write_warns_once_and_stays_silent(tmp_path: Path, capfd: Any) -> None:
     """A file where the folder should be: what a full disk comes to, without filling one."""
     (tmp_path / "wandb").write_text("in the way")
-    mirror = Mirror("offline", tmp_path, {})
+    mirror = TrainingMirror("offline", tmp_path, {})
     mirror._start = lambda identity: (_ for _ in ()).throw(OSError(28, "No space left on device"))  # type: ignore[method-assign]
     for last in (1, 2, 3):
         mirror.send(IDENTITY, rows(1, last))  # pyright: ignore[reportArgumentType]
@@ -235,7 +236,7 @@ def test_mirror_whose_end_takes_too_long_is_left_behind_with_one_warning(
                 raise TimeoutError("Timed out finishing run.")
             never.wait()
 
-    mirror = Mirror("online", tmp_path, {})
+    mirror = TrainingMirror("online", tmp_path, {})
     mirror._start = lambda identity: Stuck()  # type: ignore[method-assign]
     mirror.send(IDENTITY, rows(1, 3))  # pyright: ignore[reportArgumentType]
     begun = time.monotonic()
@@ -261,15 +262,15 @@ def test_mirror_gives_wandb_the_same_limit_for_what_it_does_at_exit(
 
     monkeypatch.setattr(wandb, "init", init)
     with pytest.raises(OpenedError):
-        Mirror("online", tmp_path, {})._open(IDENTITY, "online")  # pyright: ignore[reportArgumentType]
+        TrainingMirror("online", tmp_path, {})._open(IDENTITY, "online")  # pyright: ignore[reportArgumentType]
     assert (seen[0].finish_timeout, seen[0].finish_timeout_raises) == (mirrors.FINISH_SECONDS, True)
 
 
 def test_mirror_disabled_imports_no_wandb_and_names_no_run(tmp_path: Path) -> None:
     assert new_identity(Settings(wandb="disabled")) is None
     script = (
-        "import sys\nfrom pathlib import Path\nfrom ratchet.train.mirror import Mirror\n"
-        "mirror = Mirror('disabled', Path('.'), {})\nmirror.send(None, [{'step': 1}])\nmirror.close()\n"
+        "import sys\nfrom pathlib import Path\nfrom ratchet.train.training_mirror import TrainingMirror\n"
+        "mirror = TrainingMirror('disabled', Path('.'), {})\nmirror.send(None, [{'step': 1}])\nmirror.close()\n"
         "sys.exit('wandb' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False).returncode == 0

@@ -135,10 +135,11 @@ class Server:
 def run_on(server: Server, monkeypatch: pytest.MonkeyPatch, *, stopping: bool = False, fails: str = "") -> str:
     """What Call.run says of the run on `server`, to which nobody can deploy when it `fails`."""
 
-    async def run_deployment(name: str, **_: Any) -> SimpleNamespace:
+    async def run_deployment(name: str, **told: Any) -> SimpleNamespace:
         if fails:
             raise ObjectNotFound(Exception("404"), fails)
         assert name == NAME
+        assert told == {"parameters": {"job": 4}, "timeout": 0, "as_subflow": False, "idempotency_key": "key"}
         return server.run()
 
     @asynccontextmanager
@@ -151,7 +152,7 @@ def run_on(server: Server, monkeypatch: pytest.MonkeyPatch, *, stopping: bool = 
     call = Call(NAME, threading.Event(), LOST_S)
     if stopping:
         call.stopping.set()
-    return asyncio.run(call.run({}, "key"))
+    return asyncio.run(call.run({"job": 4}, "key"))
 
 
 def test_run_that_completes_or_fails_says_so_and_is_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,11 +136,16 @@ def test_pull_that_a_cut_network_ends_is_asked_again_and_missing_data_is_told_at
     assert asked == ["missing"] * 3
 
 
-def test_code_of_an_experiment_is_all_that_its_processes_run() -> None:
-    package = Path(ratchet.__file__).parent
-    files = {file for name in exchange.DECIDING for file in import_closure(package / name, package.parent)}
+def test_code_of_an_experiment_is_what_trains_and_judges_not_what_starts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package, starts = Path(ratchet.__file__).parent, list[Path]()
+    monkeypatch.setattr(exchange, "closure_digest", lambda files, _: starts.extend(files) or "a digest")
+    assert exchange.code_of_an_experiment.__wrapped__() == "a digest"
+    files = {file for start in starts for file in import_closure(start, package.parent)}
     held = {file.relative_to(package).as_posix() for file in files}
     assert held >= {"train/trainer.py", "train/judge.py", "train/logits_server.py", "data/loader.py", "train/ranks.py"}
+    assert not held & {"train/launch.py", "train/experiment_job.py", "train/mirror.py"}
 
 
 def test_session_that_is_stopped_waits_for_no_remote() -> None:
